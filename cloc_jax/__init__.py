@@ -1,0 +1,1 @@
+"""Ordinal image classification with learned margins, in JAX."""
