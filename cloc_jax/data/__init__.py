@@ -1,0 +1,1 @@
+"""Data: from folders of images, or drawn ones, to batches on the device."""
