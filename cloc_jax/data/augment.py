@@ -1,0 +1,195 @@
+"""Random changes to uint8 images: one composed warp, a blur, one pass over colours.
+
+Everything is a pure function of the image and of the generator's state. Draws do not
+depend on the strengths: changing one strength leaves the other changes as they were.
+
+OpenCV may use several threads for large images. Where many reader threads call these
+functions at once, the program that starts them should call `cv2.setNumThreads(0)`.
+"""
+
+import math
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from cloc_jax.data import images
+
+_LUMINANCE = np.array([0.299, 0.587, 0.114])
+_TO_YIQ = np.array(
+    [_LUMINANCE, [0.595716, -0.274453, -0.321263], [0.211456, -0.522591, 0.311135]]
+)
+_FROM_YIQ = np.linalg.inv(_TO_YIQ)
+
+
+class Augment(NamedTuple):
+    """Strengths of the random changes; 0 is off."""
+
+    flip_horizontal: float = 0.0  # probability
+    flip_vertical: float = 0.0  # probability
+    rotate_degrees: float = 0.0  # angle uniform in [-x, x], clockwise
+    translate: float = 0.0  # fraction of each side, uniform in [-x, x]
+    scale: float = 0.0  # factor uniform in [1 - x, 1 + x]
+    shear_degrees: float = 0.0  # angle of horizontal shear, uniform in [-x, x]
+    perspective: float = 0.0  # shift of each corner, fraction of the sides
+    perspective_probability: float = 0.5
+    blur_sigma: float = 0.0  # in pixels, uniform in [0, x]
+    brightness: float = 0.0  # added, fraction of 255, uniform in [-x, x]
+    contrast: float = 0.0  # factor about the mean level, uniform in [1 - x, 1 + x]
+    saturation: float = 0.0  # factor uniform in [1 - x, 1 + x]; colour images only
+    hue: float = 0.0  # fraction of the circle, uniform in [-x, x]; colour images only
+
+
+_PROBABILITY = (1.0, "it is a probability")
+# Field: the largest strength, and what a larger one would mean.
+_LIMITS = dict(
+    flip_horizontal=_PROBABILITY,
+    flip_vertical=_PROBABILITY,
+    rotate_degrees=(180.0, "180 degrees either way is every angle"),
+    translate=(0.5, "it is a fraction of the side, and half the image is gone"),
+    scale=(0.9, "0.1 means 0.9 to 1.1 times the size"),
+    shear_degrees=(60.0, "it is in degrees, and 60 tears the image apart"),
+    # From a quarter on, the four corners may no longer form a convex shape.
+    perspective=(0.24, "it is a fraction of the side, and corners would cross"),
+    perspective_probability=_PROBABILITY,
+    blur_sigma=(50.0, "it is in pixels, and nothing would be left to see"),
+    brightness=(1.0, "1 already turns an image black or white"),
+    contrast=(1.0, "0.1 means 0.9 to 1.1 times the contrast"),
+    saturation=(1.0, "0.1 means 0.9 to 1.1 times the saturation"),
+    hue=(0.5, "half the circle either way is every hue"),
+)
+
+
+def check(augment: Augment) -> None:
+    """Raises ValueError for a strength that is negative, absurd or not a number."""
+    for name, value in augment._asdict().items():
+        most, why = _LIMITS[name]
+        if not isinstance(value, int | float) or not 0 <= value <= most:
+            raise ValueError(
+                f"augment.{name} is {value!r}; give a number from 0 to {most:g} "
+                f"({why})."
+            )
+
+
+def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The image, changed at random: uint8 of the same shape.
+
+    The image is never written to. It is itself returned where nothing changes it.
+
+    Args:
+        augment: Strengths, as accepted by `check`.
+        image: uint8 [height, width, 1 or 3].
+        rng: Source of all randomness; left untouched when everything is off.
+    """
+    images.check(image)
+    if not any(augment._replace(perspective_probability=0.0)):
+        return image
+    image = warp(image, matrix(augment, rng, image.shape[:2]))
+    blur, brightness, contrast, saturation, hue = rng.random(5).tolist()
+    if sigma := augment.blur_sigma * blur:
+        image = cv2.GaussianBlur(image, (0, 0), sigma).reshape(image.shape)
+    return _recolour(
+        image,
+        brightness=255.0 * augment.brightness * (2.0 * brightness - 1.0),
+        contrast=1.0 + augment.contrast * (2.0 * contrast - 1.0),
+        saturation=1.0 + augment.saturation * (2.0 * saturation - 1.0),
+        hue=augment.hue * (2.0 * hue - 1.0),
+    )
+
+
+def matrix(
+    augment: Augment, rng: np.random.Generator, size: tuple[int, int]
+) -> np.ndarray:
+    """A random homography, float64 [3, 3], from old to new pixel positions (x, y, 1).
+
+    In order: flips, scale, shear, rotation and translation about the centre of the
+    image, then perspective. The bottom row is (0, 0, 1) where perspective is off.
+
+    Args:
+        augment: Strengths.
+        rng: Sixteen numbers are drawn, whatever the strengths.
+        size: Height and width of the image.
+    """
+    height, width = size
+    draws = rng.random(16)
+    flip_x, flip_y, bend = draws[:3].tolist()
+    angle, shift_x, shift_y, factor, slant = (2.0 * draws[3:8] - 1.0).tolist()
+    corners = 2.0 * draws[8:].reshape(4, 2) - 1.0
+
+    # The linear part: rotation @ shear @ scale @ flips.
+    angle = math.radians(augment.rotate_degrees * angle)
+    cos, sin = math.cos(angle), math.sin(angle)
+    slope = math.tan(math.radians(augment.shear_degrees * slant))
+    factor = 1.0 + augment.scale * factor
+    along_x = -factor if flip_x < augment.flip_horizontal else factor
+    along_y = -factor if flip_y < augment.flip_vertical else factor
+    xx, xy = cos * along_x, (cos * slope - sin) * along_y
+    yx, yy = sin * along_x, (sin * slope + cos) * along_y
+
+    centre_x, centre_y = (width - 1) / 2, (height - 1) / 2
+    move_x = centre_x - xx * centre_x - xy * centre_y
+    move_y = centre_y - yx * centre_x - yy * centre_y
+    move_x += augment.translate * width * shift_x
+    move_y += augment.translate * height * shift_y
+    affine = np.array([[xx, xy, move_x], [yx, yy, move_y], [0.0, 0.0, 1.0]])
+
+    if not augment.perspective or bend >= augment.perspective_probability:
+        return affine
+    # The corners of the area, half a pixel outside the centres of the outer pixels,
+    # so that images one pixel wide still span a quadrilateral.
+    right, bottom = width - 0.5, height - 0.5
+    old = np.array([[-0.5, -0.5], [right, -0.5], [right, bottom], [-0.5, bottom]])
+    new = old + augment.perspective * corners * (width, height)
+    bent = cv2.getPerspectiveTransform(old.astype(np.float32), new.astype(np.float32))
+    return bent @ affine
+
+
+def warp(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The image moved by a homography [3, 3], same shape; outside it is mirrored."""
+    if np.array_equal(matrix, np.eye(3)):
+        return image
+    size = image.shape[1::-1]  # OpenCV wants (width, height)
+    move = cv2.warpPerspective
+    if np.array_equal(matrix[2], (0.0, 0.0, 1.0)):
+        move, matrix = cv2.warpAffine, matrix[:2]  # the faster one
+    warped = move(
+        image,
+        matrix,
+        size,
+        flags=cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REFLECT_101,
+    )
+    return warped.reshape(image.shape)  # OpenCV drops a lone channel
+
+
+def _recolour(
+    image: np.ndarray,
+    *,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    hue: float,
+) -> np.ndarray:
+    """Changes levels linearly: (level - mean) * contrast + mean + brightness.
+
+    The mean is that of the image's luminance, so contrast alone keeps an image as
+    bright as it was. Saturation and hue scale and turn the chroma plane of YIQ, which
+    is linear too and keeps luminance.
+    """
+    is_colour = image.shape[2] == 3
+    is_level = brightness == 0.0 and contrast == 1.0
+    is_chroma = is_colour and not (saturation == 1.0 and hue == 0.0)
+    if is_level and not is_chroma:
+        return image
+    means = cv2.mean(image)
+    mean = float(_LUMINANCE @ means[:3]) if is_colour else means[0]
+    offset = (1.0 - contrast) * mean + brightness
+    if not is_chroma:
+        table = np.arange(256, dtype=np.float64) * contrast + offset
+        table = np.clip(np.rint(table), 0, 255).astype(np.uint8)
+        return cv2.LUT(image, table).reshape(image.shape)
+    angle = 2.0 * math.pi * hue
+    cos, sin = saturation * math.cos(angle), saturation * math.sin(angle)
+    turn = np.array([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
+    linear = contrast * (_FROM_YIQ @ turn @ _TO_YIQ)
+    return cv2.transform(image, np.column_stack([linear, np.full(3, offset)]))

@@ -1,0 +1,194 @@
+"""Image files to uint8 arrays, and the fixed preparation every image gets."""
+
+import pathlib
+
+import cv2
+import numpy as np
+from PIL import Image, ImageOps
+
+_SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
+
+
+class ImageError(ValueError):
+    """An image file that cannot be read, or an array that is not an image."""
+
+
+def read(path: str | pathlib.Path, *, channels: int) -> np.ndarray:
+    """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
+
+    EXIF rotation is applied. Transparent pixels are laid on black, the background
+    of radiographs and fundus photographs. 16-bit grey is scaled over its whole range
+    (65535 becomes 255), so that all files of a dataset keep one scale. Grey is
+    repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601). Of
+    a file with several pages or frames the first is read; colour profiles are ignored.
+
+    Args:
+        path: The file. It is closed again, whatever happens.
+        channels: 1 (grey) or 3 (red, green, blue).
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ImageError: The file is empty, damaged, too large or not an image.
+    """
+    if channels not in (1, 3):
+        raise ValueError(f"channels is {channels}; it must be 1 (grey) or 3 (colour).")
+    path = pathlib.Path(path)
+    try:
+        with Image.open(path) as image:
+            _check_pixels(image, path)
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_array(image, channels, path)
+    except (ImageError, MemoryError):
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: there is no such image file; check the path, or whether the "
+            "file was moved since the folder was listed."
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(path) from error
+    # A damaged file can make a decoder raise anything: OSError, SyntaxError,
+    # struct.error, zlib.error, IndexError.
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def prepare(
+    image: np.ndarray,
+    *,
+    size: tuple[int, int],
+    crop: tuple[int, int] | None = None,
+    equalize: bool = False,
+) -> np.ndarray:
+    """The image cropped, equalised and resized, in this order: uint8 [*size, C].
+
+    Returns the image itself where there is nothing to do, so treat the result as
+    read-only.
+
+    Args:
+        image: uint8 [height, width, 1 or 3].
+        size: Height and width of the result. A side that shrinks is averaged over
+            areas, a side that grows is interpolated linearly.
+        crop: Height and width of a window cut from the centre first (an odd
+            remainder leaves one more row or column at the bottom or right).
+        equalize: Spread the histogram of grey levels over 0..255; of a colour image
+            that of its luminance. An image of one level is left as it is.
+    """
+    check(image)
+    for name, pair in (("size", size), ("crop", crop)):
+        if pair is not None and (len(pair) != 2 or min(pair) < 1):
+            raise ValueError(
+                f"{name} is {pair}; give (height, width), both at least 1."
+            )
+    if crop is not None:
+        image = _centre_crop(image, *crop)
+    if equalize:
+        image = _equalize(image)
+    return _resize(image, *size)
+
+
+def check(image: np.ndarray) -> None:
+    """Raises ImageError unless image is uint8 [height, width, 1 or 3]."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise ImageError(
+            f"an array of {image.dtype} {list(image.shape)} came where an image, "
+            "uint8 [height, width, 1 or 3], was wanted."
+        )
+
+
+def _check_pixels(image: Image.Image, path: pathlib.Path) -> None:
+    # Pillow only warns between one and two times its limit. Turning the warning into
+    # an error would change global state, which reader threads share.
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise _too_large(path)
+
+
+def _to_array(image: Image.Image, channels: int, path: pathlib.Path) -> np.ndarray:
+    if image.mode in _SIXTEEN_BIT or image.mode in ("I", "F"):
+        return _deep_grey(image, channels, path)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        black = Image.new("RGBA", image.size, (0, 0, 0, 255))
+        image = Image.alpha_composite(black, image)
+    if channels == 3:
+        return np.array(image.convert("RGB"), np.uint8)
+    if image.mode not in ("1", "L"):
+        # Not all modes convert to grey directly (CMYK, palettes with transparency).
+        image = image.convert("RGB")
+    return np.array(image.convert("L"), np.uint8)[:, :, None]
+
+
+def _deep_grey(image: Image.Image, channels: int, path: pathlib.Path) -> np.ndarray:
+    """Grey of more than 8 bits. Pillow's own conversion would clip it at 255."""
+    deep = np.asarray(image)
+    # Some 16-bit formats arrive as 32-bit integers (mode "I").
+    if image.mode == "F" or (deep.size and (deep.min() < 0 or deep.max() > 65535)):
+        raise ImageError(
+            f"{path}: its pixels ({deep.dtype}, {deep.min():g} to {deep.max():g}) have "
+            "no known range of grey levels; save it as 8-bit or 16-bit grey."
+        )
+    grey = ((deep.astype(np.uint32) + 128) // 257).astype(np.uint8)  # [height, width]
+    return np.repeat(grey[:, :, None], channels, axis=2)
+
+
+def _too_large(path: pathlib.Path) -> ImageError:
+    return ImageError(
+        f"{path}: it has more than {Image.MAX_IMAGE_PIXELS:,} pixels, the limit that "
+        "guards memory against malicious files; shrink the image first, or raise "
+        "PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+    )
+
+
+def _unreadable(path: pathlib.Path, error: Exception) -> ImageError:
+    if path.is_dir():
+        return ImageError(f"{path}: it is a folder; give the path of an image file.")
+    if isinstance(error, PermissionError):
+        return ImageError(f"{path}: reading it is not permitted; change its access.")
+    if path.exists() and path.stat().st_size == 0:
+        return ImageError(
+            f"{path}: the file is empty (0 bytes); copy it again or remove it."
+        )
+    if isinstance(error, Image.UnidentifiedImageError):
+        return ImageError(
+            f"{path}: this is not an image, or of a kind that cannot be read; convert "
+            "it to PNG or JPEG, or remove it."
+        )
+    return ImageError(
+        f"{path}: the image is damaged or cut short ({error}); copy it again or "
+        "remove it."
+    )
+
+
+def _centre_crop(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    have_height, have_width = image.shape[:2]
+    if height > have_height or width > have_width:
+        raise ImageError(
+            f"an image of {have_height}x{have_width} (height x width) is smaller than "
+            f"the crop of {height}x{width}; choose a crop that fits the smallest "
+            "image, or none."
+        )
+    top, left = (have_height - height) // 2, (have_width - width) // 2
+    return image[top : top + height, left : left + width]
+
+
+def _equalize(image: np.ndarray) -> np.ndarray:
+    if image.shape[2] == 1:
+        return cv2.equalizeHist(image)[:, :, None]
+    luminance, red, blue = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb))
+    equalized = cv2.merge([cv2.equalizeHist(luminance), red, blue])
+    return cv2.cvtColor(equalized, cv2.COLOR_YCrCb2RGB)
+
+
+def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    # First whatever shrinks, then whatever grows: OpenCV's area interpolation is
+    # one only where both sides shrink.
+    smaller = min(height, image.shape[0]), min(width, image.shape[1])
+    for (rows, columns), interpolation in (
+        (smaller, cv2.INTER_AREA),
+        ((height, width), cv2.INTER_LINEAR),
+    ):
+        if image.shape[:2] != (rows, columns):
+            resized = cv2.resize(image, (columns, rows), interpolation=interpolation)
+            image = resized.reshape(rows, columns, -1)  # OpenCV drops a lone channel
+    return image

@@ -1,0 +1,560 @@
+"""Folders of graded images: ranks, splits, notes and every refusal."""
+
+import collections
+import contextlib
+import os
+import pathlib
+import pickle
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cloc_jax.data import folder, images
+
+KOA_COUNTS = {
+    "train": [2286, 1046, 1516, 757, 173],
+    "val": [328, 153, 212, 106, 27],
+    "test": [639, 296, 447, 223, 51],
+}
+
+
+def make(root: pathlib.Path, counts: dict[str, int]) -> pathlib.Path:
+    """A folder with so many image files in each subfolder. They are never decoded."""
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            (root / name / f"{i:03d}.png").touch()
+    return root
+
+
+def ids(result: folder.Folder, split: str) -> set[str]:
+    return set(result.splits[split].ids)
+
+
+def counts(result: folder.Folder, split: str) -> list[int]:
+    labels = result.splits[split].labels
+    return np.bincount(labels, minlength=len(result.ranks)).tolist()
+
+
+def said(result: folder.Folder, pattern: str) -> bool:
+    return any(re.search(pattern, note) for note in result.notes)
+
+
+# --- the source ---
+
+
+def test_source_reads_images_and_labels(tmp_path):
+    for rank, level in (("0", 10), ("1", 200)):
+        (tmp_path / rank).mkdir()
+        for i in range(4):
+            image = Image.new("L", (6, 4), level + i)
+            image.save(tmp_path / rank / f"{i}.png")
+    result = folder.scan(tmp_path, channels=3)
+    seen = set()
+    for source in result.splits.values():
+        assert len(source) == len(source.ids) == len(source.paths)
+        assert source.labels.dtype == np.int32
+        for i, (id_, label) in enumerate(zip(source.ids, source.labels, strict=True)):
+            rank, name = id_.split("/")
+            assert source.paths[i] == tmp_path / rank / name
+            assert label == int(rank)
+            level = (10, 200)[label] + int(name[0])
+            expected = np.full((4, 6, 3), level, np.uint8)
+            np.testing.assert_array_equal(source[i], expected)
+            seen.add(id_)
+    assert len(seen) == 8
+
+
+def test_source_names_a_damaged_file(tmp_path):
+    result = folder.scan(make(tmp_path, {"0": 4, "1": 4}), channels=1)
+    with pytest.raises(images.ImageError, match=r"\.png.*0 bytes"):
+        result.splits["train"][0]
+
+
+def test_source_can_be_sent_to_a_process(tmp_path):
+    source = folder.scan(make(tmp_path, {"0": 4, "1": 4}), channels=1).splits["train"]
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.ids == source.ids and copy.paths == source.paths
+
+
+# --- layouts ---
+
+
+def test_rank_folders_alone(tmp_path):
+    result = folder.scan(make(tmp_path, {"0": 100, "1": 40, "2": 20}), channels=1)
+    assert result.ranks == ("0", "1", "2")
+    assert list(result.splits) == ["train", "val", "test"]
+    assert counts(result, "val") == [10, 4, 2]
+    assert counts(result, "test") == [15, 6, 3]
+    assert counts(result, "train") == [75, 30, 15]
+    assert not ids(result, "train") & ids(result, "val")
+    assert said(result, r"val was carved from train: 16 images in 16 of 160 groups")
+    assert said(result, r"test was carved from train: 24 images")
+    assert said(result, r"train has 120 images \(0: 75, 1: 30, 2: 15\)")
+    assert said(result, r"give data\.group_pattern")
+
+
+@pytest.mark.parametrize("val", ["val", "validation", "Val"])
+def test_shipped_splits_are_used_as_they_are(tmp_path, val):
+    shape = {"train/0": 3, "train/1": 2, f"{val}/0": 2, f"{val}/1": 1}
+    shape |= {"test/0": 1, "test/1": 4, "auto_test/0": 9, ".cache/0": 9}
+    result = folder.scan(make(tmp_path, shape), channels=1)
+    assert [counts(result, s) for s in folder.SPLITS] == [[3, 2], [2, 1], [1, 4]]
+    assert ids(result, "val") == {f"{val}/0/000.png", f"{val}/0/001.png"} | {
+        f"{val}/1/000.png"
+    }
+    assert said(result, "Ignored beside the splits: auto_test")
+    assert not said(result, "carved")
+
+
+def test_missing_val_is_carved(tmp_path):
+    shape = {"train/0": 50, "train/1": 30, "test/0": 5, "test/1": 5}
+    result = folder.scan(make(tmp_path, shape), channels=1)
+    assert [counts(result, s) for s in folder.SPLITS] == [[45, 27], [5, 3], [5, 5]]
+    assert ids(result, "train") | ids(result, "val") == {
+        f"train/{rank}/{i:03d}.png" for rank, n in ((0, 50), (1, 30)) for i in range(n)
+    }
+    assert said(result, "val was carved") and not said(result, "test was carved")
+
+
+def test_missing_test_is_carved(tmp_path):
+    shape = {"train/0": 40, "train/1": 40, "val/0": 5, "val/1": 6}
+    result = folder.scan(make(tmp_path, shape), channels=1)
+    assert [counts(result, s) for s in folder.SPLITS] == [[34, 34], [5, 6], [6, 6]]
+    assert said(result, "test was carved") and not said(result, "val was carved")
+
+
+def test_only_train(tmp_path):
+    result = folder.scan(make(tmp_path, {"train/0": 40, "train/1": 40}), channels=1)
+    assert [counts(result, s) for s in folder.SPLITS] == [[30, 30], [4, 4], [6, 6]]
+
+
+def test_a_test_without_grades_is_not_used(tmp_path):
+    shape = {"train/0": 20, "train/1": 20, "test": 7, "val": 0}
+    result = folder.scan(make(tmp_path, shape), channels=1)
+    assert said(result, "test is not used: its 7 images lie in no rank folder")
+    assert said(result, "val is not used: it holds no images")
+    assert counts(result, "test") == [3, 3] and counts(result, "val") == [2, 2]
+
+
+def test_merge_val(tmp_path):
+    shape = {"train/0": 60, "train/1": 30, "val/0": 40, "val/1": 10}
+    root = make(tmp_path, shape | {"test/0": 5, "test/1": 5})
+    result = folder.scan(root, channels=1, merge_val=True)
+    assert [counts(result, s) for s in folder.SPLITS] == [[90, 36], [10, 4], [5, 5]]
+    both = ids(result, "train") | ids(result, "val")
+    assert sum(id_.startswith("val/") for id_ in both) == 50
+    assert any(id_.startswith("val/") for id_ in ids(result, "train"))
+    assert any(id_.startswith("train/") for id_ in ids(result, "val"))
+    assert said(result, r"The shipped val \(50 images\) was merged into train")
+
+
+def test_nothing_to_merge(tmp_path):
+    root = make(tmp_path, {"0": 9, "1": 9})
+    assert said(folder.scan(root, channels=1, merge_val=True), "no shipped val")
+
+
+def test_image_names_and_what_is_skipped(tmp_path):
+    root = make(tmp_path, {"0": 6, "1": 6, "1/deeper": 2, "__MACOSX/0": 1})
+    for name in ("a.JPG", "b.jpeg", "c.PNG", "d.webp", "e.tif", "f.TIFF", "g.bmp"):
+        (root / "0" / name).touch()
+    for name in (".DS_Store", "._000.png", "notes.txt", "Thumbs.db", "png"):
+        (root / "0" / name).touch()
+    (root / "stray.png").touch()
+    result = folder.scan(root, channels=1)
+    assert sum(len(source) for source in result.splits.values()) == 13 + 6
+    assert said(result, "Skipped in the rank folders: 2 hidden")
+    assert said(result, "Skipped in the rank folders: 3 files that are not images")
+    assert said(result, "Skipped in the rank folders: 1 folders")
+    assert said(result, "Skipped: 1 images directly in")
+    for source in result.splits.values():
+        assert source.ids == sorted(source.ids)
+
+
+def test_nothing_is_written(tmp_path):
+    root = make(tmp_path, {"0": 6, "1": 6})
+    before = sorted(root.rglob("*"))
+    folder.scan(root, channels=1)
+    assert sorted(root.rglob("*")) == before
+
+
+# --- ranks ---
+
+
+def test_numbers_are_sorted_as_numbers(tmp_path):
+    root = make(tmp_path, {str(i): 4 for i in range(11)})
+    result = folder.scan(root, channels=1)
+    assert result.ranks == tuple(str(i) for i in range(11))
+    source = result.splits["train"]
+    for id_, label in zip(source.ids, source.labels, strict=True):
+        assert int(id_.split("/")[0]) == label
+    assert said(result, "0 < 1 < .* < 9 < 10")
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        ("0_N", "1_PB", "2_UDH", "10_IC"),
+        ("8-13", "15-20", "25-32", "100+"),
+        ("0", "0.5", "1", "1.5"),
+        ("1st stage", "2nd stage", "03"),
+    ],
+)
+def test_names_that_start_with_a_number(tmp_path, ranks):
+    result = folder.scan(make(tmp_path, dict.fromkeys(ranks, 4)), channels=1)
+    assert result.ranks == ranks
+
+
+def test_gap_in_the_numbers_is_noted(tmp_path):
+    result = folder.scan(make(tmp_path, {"0": 4, "1": 4, "3": 4}), channels=1)
+    assert result.ranks == ("0", "1", "3") and said(result, "No folder is called 2")
+
+
+def test_given_order(tmp_path):
+    root = make(tmp_path, {"healthy": 4, "mild": 4, "critical": 4})
+    order = ("healthy", "mild", "critical")
+    result = folder.scan(root, channels=1, order=order)
+    assert result.ranks == order
+    for id_, label in zip(
+        result.splits["val"].ids, result.splits["val"].labels, strict=True
+    ):
+        assert order[label] == id_.split("/")[0]
+
+
+def test_given_order_overrides_numbers(tmp_path):
+    root = make(tmp_path, {"0": 4, "1": 4})
+    assert folder.scan(root, channels=1, order=["1", "0"]).ranks == ("1", "0")
+
+
+# --- refusals ---
+
+
+def refuse(root, pattern, *, error=ValueError, **options):
+    with pytest.raises(error, match=f"(?s){pattern}") as caught:
+        folder.scan(root, channels=1, **options)
+    return str(caught.value)
+
+
+def test_root_empty_missing_or_a_file(tmp_path):
+    refuse("", "data.root is empty; give the folder")
+    missing = tmp_path / "gone"
+    refuse(missing, "data.root=.*gone.*no such folder.*check", error=FileNotFoundError)
+    archive = tmp_path / "koa.zip"
+    archive.touch()
+    refuse(archive, "data.root=.*koa.zip is a file; give the folder.*unpacked")
+
+
+def test_no_rank_folders(tmp_path):
+    refuse(tmp_path, "data.root=.*has no rank folders; it must hold")
+    (tmp_path / "train").mkdir()
+    refuse(tmp_path, "data.root.*train has no rank folders; it must hold")
+
+
+@pytest.mark.parametrize("inner", ["kneeKL224", "a/b/c"])
+@pytest.mark.parametrize("shape", [{"train/0": 1, "train/1": 1}, {"low": 1, "high": 1}])
+def test_root_too_high(tmp_path, inner, shape):
+    make(tmp_path / inner, shape)
+    refuse(tmp_path, f"did you mean data.root={re.escape(str(tmp_path / inner))}\\?")
+
+
+def test_root_too_high_beside_others(tmp_path):
+    make(tmp_path / "ClsKLData" / "kneeKL224", {"train/0": 1, "train/1": 1})
+    (tmp_path / "papers").mkdir()
+    refuse(tmp_path, "holds ClsKLData, papers but .*did you mean .*kneeKL224")
+
+
+def test_root_of_something_else(tmp_path):
+    for name in ("bin", "lib"):
+        (tmp_path / name).mkdir()
+    refuse(tmp_path, "holds bin, lib but no rank folders with images; it must hold")
+
+
+def test_root_too_low(tmp_path):
+    make(tmp_path, {"alone/0": 3, "split/train/0": 3})
+    alone, split = tmp_path / "alone", tmp_path / "split"
+    refuse(alone / "0", f"looks like one rank.*data.root={re.escape(str(alone))}\\?")
+    refuse(split / "train/0", f"did you mean data.root={re.escape(str(split))}\\?")
+
+
+def test_root_is_one_split_of_several(tmp_path):
+    make(tmp_path, {"train/0": 9, "train/1": 9, "val/0": 2, "test/1": 2})
+    result = folder.scan(tmp_path / "train", channels=1)
+    assert said(result, f"test, val beside it are not used.*{tmp_path}")
+    assert sum(len(source) for source in result.splits.values()) == 18
+
+
+def test_no_train(tmp_path):
+    make(tmp_path, {"val/0": 2, "val/1": 2, "test/0": 2})
+    refuse(tmp_path, "has test, val but no train; name")
+
+
+def test_two_names_of_one_split(tmp_path):
+    make(tmp_path, {"train/0": 2, "train/1": 2, "val/0": 2, "validation/0": 2})
+    refuse(tmp_path, "val, validation, which both mean val; keep one")
+
+
+def test_unknown_order(tmp_path):
+    make(tmp_path, {"healthy": 4, "mild": 4, "critical": 4})
+    message = refuse(tmp_path, "alphabet is no order of grades")
+    assert "data.order=('critical', 'healthy', 'mild')" in message
+
+
+def test_partly_numbered(tmp_path):
+    make(tmp_path, {"0": 4, "1": 4, "unsure": 4})
+    refuse(tmp_path, "0, 1, unsure do not all start with a number.*data.order=")
+
+
+def test_same_number_twice(tmp_path):
+    make(tmp_path, {"0": 4, "1_a": 4, "1_b": 4})
+    refuse(tmp_path, "1_a, 1_b start with the same number.*data.order=")
+
+
+def test_order_that_does_not_fit(tmp_path):
+    make(tmp_path, {"low": 4, "high": 4, "masks": 4})
+    message = refuse(tmp_path, "data.order=", order=("low", "middle", "high", "high"))
+    assert "no folder middle" in message
+    assert "leaves out the folder masks" in message
+    assert "names high more than once" in message
+    refuse(tmp_path, "data.order is the text 'low,high'.*tuple", order="low,high")
+
+
+def test_one_rank(tmp_path):
+    make(tmp_path, {"train/0": 4, "test/0": 3})
+    refuse(tmp_path, "data.root.*only one rank folder, 0; .*at least two")
+
+
+def test_rank_without_images(tmp_path):
+    make(tmp_path, {"0": 4, "1": 0, "2": 4})
+    refuse(tmp_path, "no images in the rank folder 1 of .*Fill")
+    make(tmp_path, {"1/patient": 3})
+    refuse(tmp_path, "no images in the rank folder 1 of .*move their images up")
+
+
+def test_ranks_that_differ_in_case_only(tmp_path):
+    make(tmp_path, {"Mild": 4, "mild": 4, "severe": 4})
+    if len(list(tmp_path.iterdir())) < 3:
+        pytest.skip("this file system ignores case itself")
+    refuse(tmp_path, "case only: Mild, mild; merge", order=("Mild", "mild", "severe"))
+
+
+def test_ranks_differ_between_splits(tmp_path):
+    shape = {"train/0": 4, "train/1": 4, "train/2": 4, "val/0": 4, "test/1": 2}
+    result = folder.scan(make(tmp_path, shape), channels=1)
+    assert said(result, "val has no images of ranks 1, 2")
+    assert said(result, "test has no images of ranks 0, 2")
+    make(tmp_path, {"test/3": 1})
+    refuse(tmp_path, "test has the rank folder 3, which .*train has not.*same folder")
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_fractions(tmp_path, split, value):
+    make(tmp_path, {"0": 4, "1": 4})
+    name = f"{split}_fraction"
+    refuse(tmp_path, f"data.{name}=.*give a number above 0", **{name: value})
+
+
+def test_fractions_that_leave_nothing(tmp_path):
+    make(tmp_path, {"0": 4, "1": 4})
+    both = dict(val_fraction=0.5, test_fraction=0.5)
+    refuse(tmp_path, "data.val_fraction=.*leave nothing to train on", **both)
+
+
+def test_fraction_zero_is_fine_where_nothing_is_carved(tmp_path):
+    root = make(tmp_path, {f"{s}/{rank}": 2 for s in folder.SPLITS for rank in "01"})
+    folder.scan(root, channels=1, val_fraction=0.0, test_fraction=0.0)
+
+
+def test_too_few_images(tmp_path):
+    make(tmp_path, {"0": 1, "1": 1})
+    refuse(
+        tmp_path, "too few images to carve test from train .2 images.*at least 3 groups"
+    )
+
+
+def test_group_pattern_refusals(tmp_path):
+    make(tmp_path, {"0": 4, "1": 4})
+    refuse(tmp_path, "data.group_pattern='.' is not a regular", group_pattern="(")
+    refuse(
+        tmp_path, "matches no file name, such as 000.png", group_pattern="^([a-z]+)_"
+    )
+    refuse(tmp_path, "matches no file name", group_pattern="^([a-z]*)")  # empty matches
+
+
+# --- carving ---
+
+
+def test_listing_order_and_position_do_not_matter(tmp_path, monkeypatch):
+    root = make(tmp_path, {"0": 30, "1": 20})
+    first = folder.scan(root, channels=1)
+    listed = os.scandir
+
+    @contextlib.contextmanager
+    def backwards(path):
+        with listed(path) as entries:
+            yield sorted(entries, key=lambda entry: entry.name, reverse=True)
+
+    monkeypatch.setattr(os, "scandir", backwards)
+    second = folder.scan(root.rename(root.parent / "elsewhere"), channels=1)
+    for split in folder.SPLITS:
+        assert second.splits[split].ids == first.splits[split].ids
+
+
+def test_seed_chooses(tmp_path):
+    root = make(tmp_path, {"0": 60, "1": 60})
+    first, second = (folder.scan(root, channels=1, seed=seed) for seed in (0, 1))
+    assert ids(first, "val") != ids(second, "val")
+    assert counts(first, "val") == counts(second, "val")
+
+
+@pytest.mark.parametrize("name", ["aaa.png", "0005.png", "zzz.png", "new1.png"])
+def test_one_more_file_moves_at_most_one_other(tmp_path, name):
+    root = make(tmp_path, {"0": 95, "1": 45})
+    before = folder.scan(root, channels=1)
+    (root / "1" / name).touch()
+    after = folder.scan(root, channels=1)
+    for split in ("val", "test"):
+        changed = ids(before, split) ^ ids(after, split)
+        assert len(changed - {f"1/{name}"}) <= 1
+        assert not any(id_.startswith("0/") for id_ in changed)
+
+
+def graded_patients(draw_ranks: list[list[int]], root: pathlib.Path) -> pathlib.Path:
+    """A file a (patient, image): its patient's number first in its name."""
+    for patient, ranks in enumerate(draw_ranks):
+        for image, rank in enumerate(ranks):
+            path = root / str(rank) / f"{patient}_{image}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    return root
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    patients=st.lists(
+        st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=16, max_size=60
+    ),
+    seed=st.integers(0, 5),
+    val_fraction=st.sampled_from([0.05, 0.1, 0.3]),
+)
+def test_groups_stay_whole_and_ranks_are_covered(
+    tmp_path_factory, patients, seed, val_fraction
+):
+    # Three patients of one grade each make every grade carvable.
+    patients = patients + [[rank] for rank in range(4) for _ in range(3)]
+    root = graded_patients(patients, tmp_path_factory.mktemp("patients"))
+    result = folder.scan(
+        root,
+        channels=1,
+        group_pattern=r"^(\d+)_",
+        seed=seed,
+        val_fraction=val_fraction,
+    )
+    seen = collections.defaultdict(set)
+    total = 0
+    for split, source in result.splits.items():
+        total += len(source)
+        for path in source.paths:
+            seen[path.name.split("_")[0]].add(split)
+        assert set(source.labels.tolist()) == set(range(4)), split
+    assert all(len(splits) == 1 for splits in seen.values())
+    assert total == sum(len(ranks) for ranks in patients)
+    share = sum(splits == {"val"} for splits in seen.values()) / len(seen)
+    assert share <= val_fraction + 4 * 2 / len(seen)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.lists(st.integers(3, 60), min_size=2, max_size=5),
+    val_fraction=st.floats(0.01, 0.5),
+    test_fraction=st.floats(0.01, 0.45),
+)
+def test_every_rank_is_in_every_split(
+    tmp_path_factory, sizes, val_fraction, test_fraction
+):
+    root = tmp_path_factory.mktemp("ranks")
+    make(root, {str(rank): size for rank, size in enumerate(sizes)})
+    result = folder.scan(
+        root, channels=1, val_fraction=val_fraction, test_fraction=test_fraction
+    )
+    fractions = {"val": val_fraction, "test": test_fraction}
+    for split, fraction in fractions.items():
+        for count, size in zip(counts(result, split), sizes, strict=True):
+            assert count >= (2 if size >= 6 else 1)
+            assert abs(count - fraction * size) <= 2
+    assert min(counts(result, "train")) >= 1
+
+
+def test_a_rank_beside_higher_ones_is_covered(tmp_path):
+    # Rank 0 never stands alone: no stratum is its own.
+    patients = [[0, 1]] * 3 + [[1]] * 40
+    root = graded_patients(patients, tmp_path)
+    for seed in range(10):
+        result = folder.scan(root, channels=1, group_pattern=r"^\d+", seed=seed)
+        assert [counts(result, s)[0] for s in folder.SPLITS] == [1, 1, 1]
+
+
+def test_whole_match_where_the_pattern_has_no_group(tmp_path):
+    root = graded_patients([[0, 0], [1, 1]] * 10, tmp_path)
+    whole = folder.scan(root, channels=1, group_pattern=r"^\d+")
+    first = folder.scan(root, channels=1, group_pattern=r"^(\d+)_")
+    assert ids(whole, "val") == ids(first, "val")
+    assert said(first, "of 20 groups")
+
+
+def test_names_the_pattern_misses_are_noted(tmp_path):
+    root = graded_patients([[0, 0], [1, 1]] * 10, tmp_path)
+    (root / "0" / "unknown.png").touch()
+    (root / "0" / "other.png").touch()
+    result = folder.scan(root, channels=1, group_pattern=r"^(\d+)_")
+    assert said(result, "finds nothing in 2 images, such as 0/other.png")
+    assert said(result, "of 22 groups")
+
+
+def test_groups_shared_by_shipped_splits_are_noted(tmp_path):
+    make(tmp_path, {f"{s}/{rank}": 3 for s in folder.SPLITS for rank in "01"})
+    result = folder.scan(tmp_path, channels=1, group_pattern=r"^(\d+)")
+    assert said(result, "3 groups .* such as 000, are both in train and in test")
+
+
+# --- the real thing ---
+
+
+@pytest.fixture(scope="module")
+def koa() -> pathlib.Path:
+    shared = os.environ.get("CLOC_SHARED")
+    root = pathlib.Path(shared or "nowhere") / "data/koa"
+    if not root.is_dir():
+        pytest.skip("needs the KOA images: CLOC_SHARED/data/koa")
+    return root
+
+
+def test_koa_as_shipped(koa):
+    result = folder.scan(koa, channels=1, group_pattern=r"^(\d+)")
+    assert result.ranks == ("0", "1", "2", "3", "4")
+    assert {split: counts(result, split) for split in folder.SPLITS} == KOA_COUNTS
+    assert not said(result, "are both in")
+    image = result.splits["test"][0]
+    assert image.shape == (224, 224, 1) and image.dtype == np.uint8 and image.std() > 10
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_koa_merged_and_carved_by_patient(koa, seed):
+    result = folder.scan(
+        koa, channels=1, merge_val=True, group_pattern=r"^(\d+)", seed=seed
+    )
+    patients = {
+        split: {path.stem.rstrip("LR") for path in source.paths}
+        for split, source in result.splits.items()
+    }
+    assert not patients["train"] & patients["val"]
+    assert not patients["train"] & patients["test"]
+    total = np.add(KOA_COUNTS["train"], KOA_COUNTS["val"])
+    assert (np.add(counts(result, "train"), counts(result, "val")) == total).all()
+    share = np.array(counts(result, "val")) / total
+    assert (abs(share - 0.1) < 0.04).all()
+    assert counts(result, "test") == KOA_COUNTS["test"]

@@ -1,0 +1,342 @@
+"""Reading and preparing images, on files written here."""
+
+import gc
+import warnings
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from cloc_jax.data import images
+
+
+@pytest.fixture
+def ramp() -> np.ndarray:
+    """Every grey level once, uint8 [8, 32]."""
+    return np.arange(256, dtype=np.uint8).reshape(8, 32)
+
+
+@pytest.fixture
+def colours() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (6, 9, 3), dtype=np.uint8)
+
+
+def luminance(colours: np.ndarray) -> np.ndarray:
+    return colours.astype(np.float64) @ (0.299, 0.587, 0.114)
+
+
+def save(path, array_or_image, **options):
+    image = array_or_image
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image)
+    image.save(path, **options)
+    return path
+
+
+def test_grey_is_exact_and_repeats(tmp_path, ramp):
+    path = save(tmp_path / "grey.png", ramp)
+    one, three = images.read(path, channels=1), images.read(path, channels=3)
+    assert one.dtype == three.dtype == np.uint8
+    np.testing.assert_array_equal(one, ramp[:, :, None])
+    np.testing.assert_array_equal(three, np.stack([ramp] * 3, axis=-1))
+    one[0, 0] = 7  # the caller's own copy
+
+
+def test_colour_is_exact_and_grey_by_luminance(tmp_path, colours):
+    path = save(tmp_path / "colour.png", colours)
+    np.testing.assert_array_equal(images.read(path, channels=3), colours)
+    grey = images.read(path, channels=1)
+    assert grey.shape == (6, 9, 1)
+    np.testing.assert_allclose(grey[:, :, 0], luminance(colours), atol=0.51)
+
+
+@pytest.mark.parametrize("extension", ["png", "tif", "pgm"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path, ramp, extension, channels):
+    deep = ramp.astype(np.uint16) * 257
+    deep[0, 0], deep[0, 1] = 100, 200  # below and above the middle of 0 and 257
+    path = save(tmp_path / f"deep.{extension}", deep)
+    expected = ramp.copy()
+    expected[0, 0], expected[0, 1] = 0, 1
+    read = images.read(path, channels=channels)
+    np.testing.assert_array_equal(read, np.stack([expected] * channels, axis=-1))
+
+
+def test_big_endian_sixteen_bits(tmp_path, ramp):
+    deep = (ramp.astype(np.uint16) * 257).astype(">u2")
+    path = save(
+        tmp_path / "deep.tif", Image.frombytes("I;16B", (32, 8), deep.tobytes())
+    )
+    np.testing.assert_array_equal(images.read(path, channels=1)[:, :, 0], ramp)
+
+
+@pytest.mark.parametrize("value", [-1, 65536])
+def test_unknown_range_is_refused(tmp_path, value):
+    path = save(tmp_path / "wide.tif", np.full((4, 4), value, np.int32))
+    with pytest.raises(images.ImageError, match="wide.tif.*8-bit or 16-bit"):
+        images.read(path, channels=1)
+
+
+def test_float_pixels_are_refused(tmp_path):
+    path = save(tmp_path / "float.tif", np.full((4, 4), 0.5, np.float32))
+    with pytest.raises(images.ImageError, match="float.tif.*8-bit or 16-bit"):
+        images.read(path, channels=3)
+
+
+def test_alpha_is_laid_on_black(tmp_path, colours):
+    alpha = np.full((6, 9, 1), 255, np.uint8)
+    alpha[:2], alpha[2:4] = 0, 128
+    path = save(tmp_path / "alpha.png", np.concatenate([colours, alpha], axis=2))
+    read = images.read(path, channels=3)
+    np.testing.assert_allclose(read, colours * (alpha / 255.0), atol=1)
+    np.testing.assert_array_equal(read[4:], colours[4:])
+    assert not read[:2].any()
+
+
+def test_grey_with_alpha(tmp_path, ramp):
+    alpha = np.where(ramp < 128, 0, 255).astype(np.uint8)
+    both = Image.merge("LA", [Image.fromarray(ramp), Image.fromarray(alpha)])
+    path = save(tmp_path / "la.png", both)
+    expected = np.where(ramp < 128, 0, ramp)
+    for channels in (1, 3):
+        read = images.read(path, channels=channels)
+        np.testing.assert_array_equal(read, np.stack([expected] * channels, axis=-1))
+
+
+def test_palette_gives_its_colours(tmp_path):
+    palette = Image.new("P", (4, 2))
+    palette.putpalette([10, 20, 30, 200, 100, 50])
+    palette.putpixel((3, 1), 1)
+    path = save(tmp_path / "palette.png", palette)
+    read = images.read(path, channels=3)
+    assert read[0, 0].tolist() == [10, 20, 30] and read[1, 3].tolist() == [200, 100, 50]
+    assert images.read(path, channels=1)[1, 3, 0] == 124  # luminance, not the index
+
+    path = save(tmp_path / "clear.png", palette, transparency=1)
+    read = images.read(path, channels=3)
+    assert read[0, 0].tolist() == [10, 20, 30] and read[1, 3].tolist() == [0, 0, 0]
+
+
+def test_transparent_colour_of_an_opaque_mode(tmp_path):
+    image = Image.new("RGB", (3, 1), (9, 9, 9))
+    image.putpixel((1, 0), (250, 0, 0))
+    path = save(tmp_path / "key.png", image, transparency=(250, 0, 0))
+    assert images.read(path, channels=3)[0].tolist() == [[9] * 3, [0] * 3, [9] * 3]
+
+
+@pytest.mark.parametrize("extension", ["jpg", "tif"])
+def test_cmyk(tmp_path, extension):
+    path = tmp_path / f"print.{extension}"
+    save(path, Image.new("CMYK", (16, 16), (0, 255, 255, 0)))  # magenta + yellow: red
+    read = images.read(path, channels=3)
+    np.testing.assert_allclose(read, np.full((16, 16, 3), (255, 0, 0)), atol=3)
+    assert abs(int(images.read(path, channels=1)[8, 8, 0]) - 76) <= 2
+
+
+def test_one_bit(tmp_path):
+    image = Image.new("1", (8, 2))
+    image.putpixel((3, 1), 1)
+    read = images.read(save(tmp_path / "bits.png", image), channels=1)
+    assert read[1, 3, 0] == 255 and read.sum() == 255
+
+
+@pytest.mark.parametrize(
+    ("orientation", "turn"),
+    [
+        (1, lambda a: a),
+        (2, lambda a: a[:, ::-1]),
+        (3, lambda a: a[::-1, ::-1]),
+        (4, lambda a: a[::-1]),
+        (5, lambda a: a.T),
+        (6, lambda a: np.rot90(a, -1)),
+        (7, lambda a: a[::-1, ::-1].T),
+        (8, lambda a: np.rot90(a, 1)),
+    ],
+)
+def test_exif_rotation(tmp_path, orientation, turn):
+    stored = np.zeros((16, 32), np.uint8)
+    stored[:8, :8] = 255  # a bright corner, aligned with the JPEG blocks
+    stored[:8, 8:16] = 128
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(tmp_path / "photo.jpg", stored, exif=exif, quality=100)
+    read = images.read(path, channels=1)[:, :, 0]
+    np.testing.assert_allclose(read.astype(int), turn(stored).astype(int), atol=2)
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg", "webp", "tif", "bmp"])
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_cut_short(tmp_path, colours, extension):
+    path = tmp_path / f"short.{extension}"
+    save(path, Image.fromarray(np.kron(colours, np.ones((20, 20, 1), np.uint8))))
+    data = path.read_bytes()
+    for keep in (len(data) // 2, 30):
+        path.write_bytes(data[:keep])
+        with pytest.raises(images.ImageError, match=f"short.{extension}.* (copy|conv)"):
+            images.read(path, channels=3)
+
+
+@pytest.mark.parametrize("position", range(0, 300, 7))
+def test_damage_gives_our_error_or_an_image(tmp_path, colours, position):
+    path = save(tmp_path / "damaged.png", colours)
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] ^= 0xFF
+    path.write_bytes(data)
+    try:
+        assert images.read(path, channels=3).ndim == 3
+    except images.ImageError as error:
+        assert "damaged.png" in str(error)
+
+
+def test_empty_file(tmp_path):
+    path = tmp_path / "empty.jpg"
+    path.touch()
+    with pytest.raises(images.ImageError, match=r"empty\.jpg.*0 bytes.*remove"):
+        images.read(path, channels=1)
+
+
+def test_text_file(tmp_path):
+    path = tmp_path / "text.png"
+    path.write_text("grade,file\n0,a.png\n")
+    with pytest.raises(images.ImageError, match=r"text\.png.*not an image.*convert"):
+        images.read(path, channels=1)
+
+
+def test_folder_and_missing_file(tmp_path):
+    with pytest.raises(images.ImageError, match="is a folder"):
+        images.read(tmp_path, channels=1)
+    with pytest.raises(FileNotFoundError, match=r"gone\.png.*check the path"):
+        images.read(tmp_path / "gone.png", channels=1)
+
+
+@pytest.mark.parametrize("limit", [30, 150])  # more than twice the limit, and less
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_too_many_pixels(tmp_path, ramp, monkeypatch, limit):
+    path = save(tmp_path / "large.png", ramp)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(images.ImageError, match=r"large\.png.*pixels.*shrink"):
+        images.read(path, channels=1)
+
+
+def test_files_are_closed(tmp_path, ramp):
+    good = save(tmp_path / "good.png", ramp)
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(good.read_bytes()[:50])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        images.read(str(good), channels=1)
+        with pytest.raises(images.ImageError):
+            images.read(bad, channels=1)
+        gc.collect()
+
+
+@pytest.mark.parametrize("channels", [0, 2, 4])
+def test_channels_are_one_or_three(tmp_path, channels):
+    with pytest.raises(ValueError, match="1 .grey. or 3"):
+        images.read(tmp_path / "any.png", channels=channels)
+
+
+# --- prepare ---
+
+
+def test_nothing_to_do_returns_the_image(ramp):
+    image = ramp[:, :, None]
+    assert images.prepare(image, size=(8, 32)) is image
+    same = images.prepare(image, size=(8, 32), crop=(8, 32))
+    np.testing.assert_array_equal(same, image)
+
+
+def test_crop_cuts_the_centre():
+    rows, columns = np.mgrid[:10, :20]
+    image = np.stack([rows, columns, rows + columns], axis=-1).astype(np.uint8)
+    cut = images.prepare(image, size=(4, 6), crop=(4, 6))
+    np.testing.assert_array_equal(cut, image[3:7, 7:13])
+    odd = images.prepare(image, size=(3, 5), crop=(3, 5))  # one more at the far side
+    np.testing.assert_array_equal(odd, image[3:6, 7:12])
+
+
+def test_crop_comes_before_equalize_and_resize():
+    image = np.zeros((8, 8, 1), np.uint8)
+    image[2:6, 2:4], image[2:6, 4:6] = 100, 101
+    out = images.prepare(image, size=(2, 2), crop=(4, 4), equalize=True)
+    # Two levels in the window are spread to the ends of the scale; the black frame,
+    # were it counted, would keep 100 from 0.
+    assert out[:, :, 0].tolist() == [[0, 255], [0, 255]]
+
+
+@pytest.mark.parametrize("crop", [(9, 4), (4, 33)])
+def test_crop_larger_than_the_image(ramp, crop):
+    message = rf"8x32.*{crop[0]}x{crop[1]}.*fits"
+    with pytest.raises(images.ImageError, match=message):
+        images.prepare(ramp[:, :, None], size=(4, 4), crop=crop)
+
+
+def test_equalize_flattens():
+    rng = np.random.default_rng(0)
+    image = rng.normal(90, 8, (100, 100, 1)).clip(0, 255).astype(np.uint8)
+    out = images.prepare(image, size=(100, 100), equalize=True)
+    assert out.min() == 0 and out.max() == 255
+    counts, _ = np.histogram(out, bins=8, range=(0, 256))
+    assert counts.min() > 0.6 * 10000 / 8 and counts.max() < 1.4 * 10000 / 8
+    # Equalising is monotone: the order of levels stays.
+    order = np.argsort(image.ravel(), kind="stable")
+    assert (np.diff(out.ravel()[order].astype(int)) >= 0).all()
+
+
+def test_equalize_colour_works_on_luminance():
+    rng = np.random.default_rng(0)
+    image = rng.integers(100, 130, (64, 64, 3), dtype=np.uint8)
+    out = images.prepare(image, size=(64, 64), equalize=True)
+    assert np.ptp(luminance(out)) > 240
+    chroma = [cv2.cvtColor(a, cv2.COLOR_RGB2YCrCb)[:, :, 1:] for a in (image, out)]
+    inside = ((out > 0) & (out < 255)).all(axis=2)  # elsewhere a channel saturates
+    np.testing.assert_allclose(chroma[0][inside], chroma[1][inside].astype(int), atol=2)
+
+
+def test_equalize_of_one_level():
+    flat = np.full((5, 5, 1), 77, np.uint8)
+    out = images.prepare(flat, size=(5, 5), equalize=True)
+    np.testing.assert_array_equal(out, flat)
+
+
+def test_shrinking_averages_areas():
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (12, 20, 3), dtype=np.uint8)
+    out = images.prepare(image, size=(3, 5))
+    blocks = image.reshape(3, 4, 5, 4, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(out, blocks, atol=0.51)
+
+
+def test_growing_is_linear():
+    image = np.array([[0, 100]], np.uint8)[:, :, None]
+    out = images.prepare(image, size=(1, 8))[0, :, 0]
+    centres = ((np.arange(8) + 0.5) / 4 - 0.5).clip(0, 1)
+    np.testing.assert_allclose(out, 100 * centres, atol=1)
+
+
+def test_one_side_shrinks_the_other_grows():
+    image = np.zeros((8, 2, 1), np.uint8)
+    image[::2] = 200  # rows average to 100
+    out = images.prepare(image, size=(2, 6))
+    np.testing.assert_array_equal(out, np.full((2, 6, 1), 100))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (8, 32), (40, 60), (4, 60)])
+def test_sizes(channels, size):
+    image = np.zeros((8, 32, channels), np.uint8)
+    image.flags.writeable = False
+    out = images.prepare(image, size=size, crop=(6, 30), equalize=True)
+    assert out.shape == (*size, channels) and out.dtype == np.uint8
+
+
+def test_prepare_refuses_what_is_no_image_or_size(ramp):
+    for wrong in (ramp, ramp[:, :, None].astype(np.float32), np.zeros((2, 2, 4), "u1")):
+        with pytest.raises(images.ImageError, match="uint8 .height, width, 1 or 3"):
+            images.prepare(wrong, size=(4, 4))
+    with pytest.raises(ValueError, match="size is .0, 4."):
+        images.prepare(ramp[:, :, None], size=(0, 4))
+    with pytest.raises(ValueError, match="crop is .4, -1."):
+        images.prepare(ramp[:, :, None], size=(4, 4), crop=(4, -1))
