@@ -1,0 +1,172 @@
+"""Rank-aware batches: which items are in training batch number `step`.
+
+Every batch holds at least two ranks and at least two samples of each rank in it (paper,
+section Training), so that each anchor has a positive and each contrast a negative. That
+holds by construction: a batch is made of pairs, two samples of one rank, and a batch of
+one rank only is mended by swapping a pair. Batch `step` is a pure function of the seed
+and the step: nothing but a step number is needed to go on where a run stopped.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+MODES = ("natural", "balanced")
+
+
+class BatchPlan:
+    """Item indices of every training batch.
+
+    `natural` keeps the data's own proportions: each item at most once an epoch, all but
+    a remainder seen, another remainder each epoch. It is at most one item a rank (an
+    odd one out), less than a batch at the end, and more only where one rank is so
+    common that some batches would hold nothing else. `balanced` gives each batch the
+    ranks in equal parts, or as many ranks as there are pairs; rare ranks are repeated
+    within the epoch.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int] | np.ndarray,
+        batch_size: int,
+        *,
+        mode: str = "natural",
+        seed: Sequence[int] = (0,),
+        ranks: Sequence[str] = (),
+    ):
+        labels = np.asarray(labels)
+        _check(labels, batch_size, mode, ranks)
+        self.batch_size = batch_size
+        self.mode = mode
+        self._seed = tuple(seed)
+        self._items = [np.flatnonzero(labels == r) for r in np.unique(labels)]
+        pairs = np.array([len(items) // 2 for items in self._items])
+        if mode == "balanced":
+            self.steps_per_epoch = max(len(labels) // batch_size, 1)
+        else:
+            # Each batch needs a pair that is not of the most common rank.
+            others = int(pairs.sum() - pairs.max())
+            self.steps_per_epoch = min(int(pairs.sum()) * 2 // batch_size, others)
+        self.left_out = max(len(labels) - self.steps_per_epoch * batch_size, 0)
+        # The epochs of neighbouring steps, since threads read a little ahead.
+        self._table = functools.lru_cache(maxsize=3)(
+            self._balanced if mode == "balanced" else self._natural
+        )
+
+    def batch(self, step: int) -> np.ndarray:
+        """Item indices [batch_size] of training batch `step`, counted from 0."""
+        epoch, row = divmod(step, self.steps_per_epoch)
+        return self._table(epoch)[row]
+
+    def _natural(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng((*self._seed, epoch))
+        pairs, ranks = [], []
+        for rank, items in enumerate(self._items):
+            shuffled = rng.permutation(items)[: len(items) // 2 * 2]
+            pairs.append(shuffled.reshape(-1, 2))
+            ranks.append(np.full(len(shuffled) // 2, rank))
+        order = rng.permutation(sum(map(len, pairs)))
+        table = np.concatenate(pairs)[order]
+        rank_of = np.concatenate(ranks)[order]
+        swaps = _mend(rank_of, self.steps_per_epoch, self.batch_size // 2)
+        for a, b in swaps:
+            table[[a, b]] = table[[b, a]]
+        used = self.steps_per_epoch * self.batch_size // 2
+        return table[:used].reshape(self.steps_per_epoch, self.batch_size)
+
+    def _balanced(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng((*self._seed, epoch))
+        slots, num_ranks = self.batch_size // 2, len(self._items)
+        queues = [np.empty(0, int) for _ in self._items]
+        table = np.empty((self.steps_per_epoch, self.batch_size), int)
+        for row in table:
+            # Equal parts, and the rest to ranks that change from batch to batch.
+            counts = np.full(num_ranks, slots // num_ranks)
+            counts[rng.permutation(num_ranks)[: slots % num_ranks]] += 1
+            at = 0
+            for rank in np.flatnonzero(counts):
+                size = 2 * counts[rank]
+                row[at : at + size], queues[rank] = _take(
+                    queues[rank], self._items[rank], size, rng
+                )
+                at += size
+        return table
+
+
+def _mend(rank_of: np.ndarray, num_batches: int, pairs_each: int):
+    """Swaps of pairs after which no batch has one rank only; changes `rank_of` too.
+
+    A batch of rank c alone takes a pair of another rank from the remainder or from a
+    batch that stays mixed without it. There is one: otherwise every other batch held at
+    most one pair that is not c, fewer in all than there are batches.
+    """
+    used = num_batches * pairs_each
+    batches = rank_of[:used].reshape(num_batches, pairs_each)
+    swaps = []
+    for index in np.flatnonzero((batches == batches[:, :1]).all(1)):
+        rank = batches[index, 0]
+        if (batches[index] != rank).any():
+            continue  # mended already, by giving a pair to an earlier batch
+        different = batches != rank  # [batch, pair]
+        gives = (different.sum(1) >= 2) & (np.arange(num_batches) != index)
+        place = index * pairs_each
+        rest = np.flatnonzero(rank_of[used:] != rank)
+        if len(rest):
+            other = used + int(rest[0])
+        else:
+            giver = int(np.flatnonzero(gives)[0])
+            other = giver * pairs_each + int(np.flatnonzero(different[giver])[0])
+        rank_of[[place, other]] = rank_of[[other, place]]
+        swaps.append((place, other))
+    return swaps
+
+
+def _take(queue, items, size, rng):
+    """`size` items off a queue of shuffled rounds, no item twice while others wait."""
+    taken = queue[:size]
+    queue = queue[size:]
+    while len(taken) < size:
+        # A new round starts with what this batch does not hold yet.
+        shuffled = rng.permutation(items)
+        held = np.isin(shuffled, taken)
+        fresh = np.concatenate([shuffled[~held], shuffled[held]])
+        missing = size - len(taken)
+        taken = np.concatenate([taken, fresh[:missing]])
+        queue = fresh[missing:]
+    return taken, queue
+
+
+def _check(labels, batch_size, mode, ranks):
+    if mode not in MODES:
+        raise ValueError(f"train.sampling is {mode!r}; use one of {', '.join(MODES)}.")
+    if batch_size < 4 or batch_size % 2:
+        near = max(4, batch_size - batch_size % 2)
+        raise ValueError(
+            f"train.batch_size is {batch_size}; batches are made of pairs of one rank "
+            f"from at least two ranks, so it must be even and 4 or more. Try {near} "
+            f"or {near + 2}."
+        )
+
+    def name(rank):
+        return repr(ranks[rank]) if len(ranks) else str(rank)
+
+    present, counts = np.unique(labels, return_counts=True)
+    if len(present) < 2:
+        only = f"only rank {name(present[0])}" if len(present) else "no images"
+        raise ValueError(
+            f"the training data hold {only}; learning an order needs at least two "
+            "ranks with two images each. Check data.root and data.order."
+        )
+    single = [name(r) for r, n in zip(present, counts, strict=True) if n < 2]
+    if single:
+        raise ValueError(
+            f"rank {', '.join(single)} has only one training image; every batch needs "
+            "two of each rank in it. Add images of that rank, or move or merge it."
+        )
+    most = int((counts // 2).sum()) * 2
+    if most < batch_size:
+        raise ValueError(
+            f"train.batch_size is {batch_size}, but the {len(labels)} training images "
+            f"make only {most // 2} pairs of one rank; make it at most {most}."
+        )

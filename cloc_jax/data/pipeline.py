@@ -1,0 +1,132 @@
+"""From a source of images to batches on the device, read by Grain's threads.
+
+A source has `ids`, `labels` and images by index. A batch is a dict of arrays: "id" (the
+item's index in its split), "image" (uint8, a tuple of them with several views), "label"
+and "mask" (False for padding).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import grain
+import jax
+import numpy as np
+
+from cloc_jax.data import augment as augmentation
+from cloc_jax.data import images
+from cloc_jax.data.batches import BatchPlan
+
+Batch = dict[str, Any]
+PREFETCH = 2  # batches on their way to the device while a step computes
+
+
+class Source(Protocol):
+    """Random access to images, with their labels known without decoding."""
+
+    ids: Sequence[str]
+    labels: np.ndarray
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+
+class Prepared:
+    """A source whose images are cropped, equalised and resized, and kept in memory.
+
+    Kept while they fit into `cache_bytes` (decoding costs far more than augmenting);
+    a source that would not fit is read anew each time.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        size: tuple[int, int],
+        crop: tuple[int, int] | None,
+        equalize: bool,
+        channels: int,
+        cache_bytes: int,
+    ):
+        self.ids, self.labels = source.ids, source.labels
+        self.paths = getattr(source, "paths", None)  # where the images are files
+        self._source = source
+        self._prepare = {"size": size, "crop": crop, "equalize": equalize}
+        fits = len(source) * size[0] * size[1] * channels <= cache_bytes
+        self._kept: dict[int, np.ndarray] | None = {} if fits else None
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if self._kept is not None and index in self._kept:
+            return self._kept[index]
+        image = images.prepare(self._source[index], **self._prepare)
+        if self._kept is not None:
+            self._kept[index] = image
+        return image
+
+
+def training_batches(
+    source: Source,
+    plan: BatchPlan,
+    *,
+    augment: augmentation.Augment,
+    views: int,
+    seed: Sequence[int],
+    first_step: int,
+    threads: int,
+    place: Callable[[Batch], Batch] = jax.device_put,
+) -> Iterator[Batch]:
+    """Batches `first_step`, `first_step` + 1, … without end, on the device."""
+
+    def element(position: int) -> Batch:
+        step, row = divmod(position, plan.batch_size)
+        item = int(plan.batch(step)[row])
+        # Seeded by position, so that no thread or process count changes an image.
+        rng = np.random.default_rng((*seed, position))
+        drawn = tuple(
+            augmentation.apply(augment, source[item], rng) for _ in range(views)
+        )
+        return _element(source, item, drawn[0] if views == 1 else drawn)
+
+    # Longer than any run; Grain wants a length.
+    endless = grain.MapDataset.range(2**62 // plan.batch_size * plan.batch_size)
+    batches = endless.map(element).batch(plan.batch_size)
+    return _on_device(batches.slice(slice(first_step, None)), threads, place)
+
+
+def evaluation_batches(
+    source: Source,
+    batch_size: int,
+    *,
+    threads: int,
+    place: Callable[[Batch], Batch] = jax.device_put,
+) -> Iterator[Batch]:
+    """Every item once, in order; the last batch is filled up with masked copies."""
+    padded = -(-len(source) // batch_size) * batch_size
+
+    def element(position: int) -> Batch:
+        item = min(position, len(source) - 1)
+        return _element(source, item, source[item], position < len(source))
+
+    batches = grain.MapDataset.range(padded).map(element).batch(batch_size)
+    return _on_device(batches, threads, place)
+
+
+def _element(source: Source, item: int, image, is_real: bool = True) -> Batch:
+    return {
+        "id": np.int32(item),
+        "image": image,
+        "label": np.int32(source.labels[item]),
+        "mask": np.bool_(is_real),
+    }
+
+
+def _on_device(batches: grain.MapDataset, threads: int, place) -> Iterator[Batch]:
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+    placed = map(place, batches.to_iter_dataset(options))
+    ahead = list(itertools.islice(placed, PREFETCH))
+    while ahead:
+        yield ahead.pop(0)
+        ahead.extend(itertools.islice(placed, 1))
