@@ -1,0 +1,22 @@
+"""Methods: ways to learn ranks from images, one file each."""
+
+import inspect
+
+from cloc_jax.methods.ce import ce
+from cloc_jax.methods.cloc import cloc
+from cloc_jax.methods.method import Method, Stage, group_of
+from cloc_jax.methods.stopping import Stop, Verdict
+
+__all__ = ["METHODS", "Method", "Stage", "Stop", "Verdict", "build", "group_of"]
+
+METHODS = {"ce": ce, "cloc": cloc}
+
+
+def build(name: str, **settings) -> Method:
+    """The method called `name`, with those of the settings that it takes."""
+    if name not in METHODS:
+        raise ValueError(
+            f"method.name is {name!r}; this version has {', '.join(METHODS)}."
+        )
+    takes = inspect.signature(METHODS[name]).parameters
+    return METHODS[name](**{k: v for k, v in settings.items() if k in takes})

@@ -1,0 +1,51 @@
+"""Cross-entropy alone: the classifier that ordinal methods are measured against."""
+
+import jax.numpy as jnp
+import optax
+
+from cloc_jax.methods import network
+from cloc_jax.methods.method import NETWORK, Method, Stage
+from cloc_jax.methods.stopping import stop_rule
+
+
+def ce(
+    *,
+    num_ranks: int,
+    max_epochs: int,
+    patience: int,
+    monitor: str,
+    sampling: str,
+    projection: int,
+    hidden: int,
+    activation: str,
+) -> Method:
+    """One stage: cross-entropy until validation stops improving, the best is kept."""
+    head = {"projection": projection, "hidden": hidden, "activation": activation}
+    network.check_head(**head)
+
+    def init(encoder, rngs):
+        return network.Network(
+            encoder, network.Head(encoder.features, num_ranks, **head, rngs=rngs)
+        )
+
+    def loss(model, batch, rngs):
+        return cross_entropy(model(batch["image"]).logits, batch)
+
+    stage = Stage(
+        name="fit",
+        loss=loss,
+        trains=dict.fromkeys(NETWORK, {}),
+        stop=stop_rule(max_epochs=max_epochs, patience=patience, monitor=monitor),
+        sampling=sampling,
+        hand_over="best",
+    )
+    return Method(init, (stage,), network.embed, network.predict)
+
+
+def cross_entropy(logits, batch):
+    """Mean cross-entropy of a batch, with it and the accuracy as scalars to log."""
+    value = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+    count = jnp.maximum(batch["mask"].sum(), 1)
+    mean = jnp.sum(value, where=batch["mask"]) / count
+    right = jnp.sum(logits.argmax(1) == batch["label"], where=batch["mask"]) / count
+    return mean, {"cross_entropy": mean, "accuracy": right}

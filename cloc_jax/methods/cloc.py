@@ -1,0 +1,110 @@
+"""CLOC: cross-entropy plus the multi-margin n-pair loss, in two phases.
+
+Phase one ("joint") trains network and margins until the training data are nearly
+learnt; phase two ("refine") freezes the margins and trains the network until
+validation stops improving.
+"""
+
+from flax import nnx
+
+from cloc_jax import losses
+from cloc_jax.margins import Margins, parse
+from cloc_jax.methods import network
+from cloc_jax.methods.ce import cross_entropy
+from cloc_jax.methods.method import MARGINS, NETWORK, MarginView, Method, Stage
+from cloc_jax.methods.stopping import stop_rule
+
+
+def cloc(
+    *,
+    num_ranks: int,
+    max_epochs: int,
+    patience: int,
+    monitor: str,
+    sampling: str,
+    projection: int,
+    hidden: int,
+    activation: str,
+    stop_accuracy: float,
+    phase_two_init: str,
+    margins: object,
+    rho: float,
+    margin_start: tuple[float, float],
+    weight: float,
+    reduction: losses.Reduction,
+    contrast: str,
+) -> Method:
+    """The paper's method; see `configs/base.py` for what each setting means."""
+    head = {"projection": projection, "hidden": hidden, "activation": activation}
+    network.check_head(**head)
+    boundaries = num_ranks - 1
+    entries = parse(margins, boundaries, floor=rho, start=margin_start)
+    if weight < 0:
+        raise ValueError(f"method.weight is {weight}; it must be 0 or more.")
+    for name, value, choices in (
+        ("method.contrast", contrast, network.CONTRASTS),
+        ("method.reduction", reduction, losses.REDUCTIONS),
+        ("train.phase_two_init", phase_two_init, ("phase_one", "pretrained")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
+
+    def init(encoder, rngs):
+        return network.Network(
+            encoder,
+            network.Head(encoder.features, num_ranks, **head, rngs=rngs),
+            Margins(entries, boundaries, start=margin_start, rngs=rngs),
+        )
+
+    def loss(model, batch, rngs):
+        outputs = model(batch["image"])
+        entropy, scalars = cross_entropy(outputs.logits, batch)
+        contrast_loss = losses.mmnp(
+            getattr(outputs, contrast),
+            batch["label"],
+            model.margins(),
+            reduction=reduction,
+            where=batch["mask"],
+        )
+        return entropy + weight * contrast_loss, scalars | {"mmnp": contrast_loss}
+
+    def enter_refine(model, support, rngs):
+        if phase_two_init == "pretrained":
+            fresh = support["initial"]()
+            nnx.update(model.encoder, nnx.state(fresh.encoder))
+            nnx.update(model.head, nnx.state(fresh.head))
+
+    def view(model):
+        # Cosines of features behind a ReLU lie in [0, 1], others in [-1, 1].
+        is_signed = {
+            "embedding": projection > 0 or model.encoder.is_signed,
+            "hidden": activation != "relu",
+            "logits": True,
+        }[contrast]
+        values = model.margins()
+        kinds = tuple(e.kind for e in entries) * (boundaries // len(entries))
+        return MarginView(values, kinds, 2.0 if is_signed else 1.0)
+
+    limits = {"max_epochs": max_epochs, "patience": patience, "monitor": monitor}
+    joint = Stage(
+        name="joint",
+        loss=loss,
+        # Weight decay would pull the margins towards softplus(0), about 0.69.
+        trains=dict.fromkeys(NETWORK, {}) | {MARGINS: {"weight_decay": 0.0}},
+        stop=stop_rule(**limits, train_accuracy=stop_accuracy),
+        sampling=sampling,
+    )
+    refine = joint._replace(
+        name="refine",
+        trains=dict.fromkeys(NETWORK, {}),
+        stop=stop_rule(**limits),
+        enter=enter_refine,
+        hand_over="best",
+    )
+    return Method(
+        init,
+        (joint, refine),
+        network.embed,
+        network.predict,
+        margins=view,
+    )
