@@ -1,0 +1,166 @@
+"""Ordinal metrics over a whole split, on the host."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import metrics as sk_metrics
+
+
+def boundary_names(ranks: Sequence[str]) -> list[str]:
+    """Names of the boundaries between neighbouring ranks, low to high: `"0|1"`, …"""
+    return [f"{low}|{high}" for low, high in zip(ranks, ranks[1:], strict=False)]
+
+
+def ordinal_metrics(
+    true: ArrayLike,
+    predicted: ArrayLike,
+    ranks: Sequence[str],
+    probabilities: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """Scores of predicted ranks against true ones, as plain JSON-able values.
+
+    A number that is not defined (the recall of a rank with no sample, QWK when only
+    one rank occurs) is None, never NaN.
+
+    Args:
+      true: rank index of each sample, 0 .. len(ranks) - 1.
+      predicted: predicted rank index of each sample.
+      ranks: names of the ranks, in order.
+      probabilities: [sample, rank]; each row sums to 1. Without it there is no `nll`.
+
+    Returns:
+      `count`, `accuracy`, `mae` (of the rank index), `qwk` (quadratic weighted kappa),
+      `one_off_accuracy` (at most one rank off), `macro_mae` (mean of the MAE of each
+      rank present), `nll` (mean of -log p(true rank); p is kept above 1e-38, so it
+      ends at 87.3), `recall`, `true_counts` and `predicted_counts` by rank,
+      `confusion` (rows true, columns predicted) and `boundaries` by name
+      (see `_boundary`).
+    """
+    ranks = [str(rank) for rank in ranks]
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"rank names must differ from one another, got {ranks}.")
+    true = _checked_labels("true", true, len(ranks))
+    predicted = _checked_labels("predicted", predicted, len(ranks))
+    if len(true) != len(predicted):
+        raise ValueError(
+            f"true has {len(true)} labels and predicted {len(predicted)}; "
+            "give one prediction for each sample."
+        )
+
+    confusion = sk_metrics.confusion_matrix(
+        true, predicted, labels=np.arange(len(ranks))
+    )
+    sizes = confusion.sum(axis=1)  # [rank], truly in it
+    distance = np.abs(true - predicted)  # [sample]
+    result: dict[str, Any] = {
+        "count": len(true),
+        "accuracy": float(np.mean(distance == 0)),
+        "mae": float(np.mean(distance)),
+        "qwk": _quadratic_kappa(true, predicted, len(ranks)),
+        "one_off_accuracy": float(np.mean(distance <= 1)),
+        "macro_mae": float(
+            np.mean([distance[true == rank].mean() for rank in np.unique(true)])
+        ),
+    }
+    if probabilities is not None:
+        result["nll"] = _negative_log_likelihood(true, probabilities, len(ranks))
+    result |= {
+        "recall": {
+            name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
+        },
+        "true_counts": dict(zip(ranks, sizes.tolist(), strict=True)),
+        "predicted_counts": dict(
+            zip(ranks, confusion.sum(axis=0).tolist(), strict=True)
+        ),
+        "confusion": confusion.tolist(),
+        "boundaries": {
+            name: _boundary(confusion, h)
+            for h, name in enumerate(boundary_names(ranks))
+        },
+    }
+    return result
+
+
+def _boundary(confusion: np.ndarray, h: int) -> dict[str, float | int | None]:
+    """Errors at the boundary between ranks h and h + 1.
+
+    `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
+    `error_rate` is both together over the true sizes of the two ranks, the
+    definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
+    The `crossing` rates do: they count every sample on the wrong side of the boundary.
+    """
+    sizes = confusion.sum(axis=1)  # [rank]
+    missed, false_alarm = int(confusion[h + 1, h]), int(confusion[h, h + 1])
+    crossing_missed = confusion[h + 1 :, : h + 1].sum()
+    crossing_false_alarm = confusion[: h + 1, h + 1 :].sum()
+    below, above = sizes[: h + 1].sum(), sizes[h + 1 :].sum()
+    return {
+        "error_rate": _ratio(missed + false_alarm, sizes[h] + sizes[h + 1]),
+        "missed_count": missed,
+        "false_alarm_count": false_alarm,
+        "missed_rate": _ratio(missed, sizes[h + 1]),
+        "false_alarm_rate": _ratio(false_alarm, sizes[h]),
+        "crossing_rate": _ratio(crossing_missed + crossing_false_alarm, below + above),
+        "crossing_missed_rate": _ratio(crossing_missed, above),
+        "crossing_false_alarm_rate": _ratio(crossing_false_alarm, below),
+    }
+
+
+def _quadratic_kappa(
+    true: np.ndarray, predicted: np.ndarray, num_ranks: int
+) -> float | None:
+    """Cohen's kappa with quadratic weights over all ranks; None when 0 / 0."""
+    # Chance disagreement is zero only when everything falls into one rank.
+    if len(np.union1d(true, predicted)) == 1:
+        return None
+    kappa = sk_metrics.cohen_kappa_score(
+        true, predicted, labels=np.arange(num_ranks), weights="quadratic"
+    )
+    return float(kappa) if math.isfinite(kappa) else None
+
+
+def _negative_log_likelihood(
+    true: np.ndarray, probabilities: ArrayLike, num_ranks: int
+) -> float:
+    # Not sklearn's log_loss: it needs two ranks, and cuts float32 off at 1e-7.
+    probabilities = np.asarray(probabilities, np.float64)  # [sample, rank]
+    if probabilities.shape != (len(true), num_ranks):
+        raise ValueError(
+            f"probabilities have shape {probabilities.shape}; wanted one row a "
+            f"sample and one column a rank, {(len(true), num_ranks)}."
+        )
+    sums = probabilities.sum(axis=1)
+    if not (np.all(probabilities >= 0) and np.allclose(sums, 1, atol=1e-2)):
+        raise ValueError(
+            "probabilities must be at least 0 and each row must sum to 1; got values "
+            f"from {probabilities.min():.4g} to {probabilities.max():.4g} and sums "
+            f"from {sums.min():.4g} to {sums.max():.4g}. Are they logits?"
+        )
+    chosen = probabilities[np.arange(len(true)), true]
+    nll = -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean()
+    return float(nll) + 0.0  # -0.0 reads oddly in a report
+
+
+def _checked_labels(name: str, labels: ArrayLike, num_ranks: int) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"{name} has shape {labels.shape}; wanted one label a sample.")
+    if labels.size == 0:
+        raise ValueError(f"{name} is empty; metrics need at least one sample.")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"{name} has dtype {labels.dtype}; wanted integers, the index of a rank."
+        )
+    if labels.min() < 0 or labels.max() >= num_ranks:
+        raise ValueError(
+            f"{name} has labels from {labels.min()} to {labels.max()}; with "
+            f"{num_ranks} ranks they must lie in 0 .. {num_ranks - 1}."
+        )
+    return labels.astype(np.int64)  # differences of unsigned labels would wrap round
+
+
+def _ratio(part: int | np.integer, whole: int | np.integer) -> float | None:
+    return float(part / whole) if whole else None

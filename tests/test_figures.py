@@ -1,0 +1,369 @@
+"""Pictures: what they show, and that nothing is cut off."""
+
+import sys
+import threading
+import types
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+from PIL import Image
+
+from cloc_jax import figures, metrics
+
+AGES = [
+    "(0, 2) years",
+    "(4, 6) years",
+    "(8, 12) years",
+    "(15, 20) years",
+    "(25, 32) years",
+    "(38, 43) years",
+    "(48, 53) years",
+    "(60, 100) years",
+]
+RANKS = {
+    "two": ["healthy", "sick"],
+    "five": list("01234"),
+    "ages": AGES,
+    "eighty": [str(age) for age in range(80)],
+    "very long": [f"grade {i} of a scale that has a long name" for i in range(6)],
+    "dollars": ["$5 & <less>", "$10", "10^$"],  # mathtext, if it were parsed
+}
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def history(ranks, epochs=(6, 4), fixed=()):
+    rng = np.random.default_rng(0)
+    names = metrics.boundary_names(ranks)
+    values = {name: float(rng.uniform(0.5, 1)) for name in names}
+    rows = []
+    for stage, count in zip(("joint", "refine"), epochs, strict=True):
+        for epoch in range(1, count + 1):
+            if stage == "joint":
+                for name in names:
+                    values[name] *= 1.0 if name in fixed else 0.9
+            rows.append(
+                {
+                    "stage": stage,
+                    "epoch": epoch,
+                    "train": {"loss": 1 / (1 + len(rows)), "accuracy": 0.5},
+                    "train_eval": {"accuracy": 0.5 + 0.04 * len(rows)},
+                    "val": {"accuracy": 0.4 + 0.03 * len(rows), "qwk": None},
+                    "margins": dict(values),
+                }
+            )
+    return rows
+
+
+def counts(ranks):
+    rng = np.random.default_rng(1)
+    size = len(ranks)
+    near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= 1
+    return rng.integers(1, 200, (size, size)) * near
+
+
+def texts(figure):
+    """Every visible, non-empty text of a drawn figure."""
+    figure.canvas.draw()
+    found = figure.findobj(lambda a: hasattr(a, "get_text") and a.get_visible())
+    return [text for text in found if text.get_text().strip()]
+
+
+def words(figure):
+    return [text.get_text() for text in texts(figure)]
+
+
+def assert_nothing_cut_off(figure):
+    """Texts lie on the canvas; tick labels out of view are never drawn."""
+    drawn = texts(figure)
+    width, height = figure.canvas.get_width_height()
+    hidden = {
+        label
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if not min(axis.get_view_interval()) - 1e-9
+        <= tick.get_loc()
+        <= max(axis.get_view_interval()) + 1e-9
+    }
+    for text in drawn:
+        if text in hidden:
+            continue
+        box = text.get_window_extent()
+        inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+        assert inside, (text.get_text(), box, (width, height))
+    for axes in figure.axes:
+        share = axes.get_window_extent().width / width
+        assert share > 0.3 or axes is not figure.axes[0]  # labels leave it room
+
+
+def overlapping(labels):
+    boxes = [Text.get_window_extent(label) for label in labels]  # without leaders
+    return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_confusion_fits(name):
+    ranks = RANKS[name]
+    critical = [metrics.boundary_names(ranks)[0]]
+    figure = figures.confusion_figure(counts(ranks), ranks, critical)
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    assert not overlapping(axes.get_yticklabels())
+    if len(ranks) > 20:
+        assert len(axes.get_xticklabels()) <= 20 and not axes.texts
+
+
+def test_confusion_shows_counts_and_shares_of_the_true_rank():
+    figure = figures.confusion_figure([[3, 1], [0, 8]], ["a", "b"])
+    assert {"3\n75.0%", "1\n25.0%", "8\n100%"} <= set(words(figure))
+    axes = figure.axes[0]
+    np.testing.assert_allclose(axes.images[0].get_array(), [[0.75, 0.25], [0, 1]])
+    # True down: the upper left cell is (true a, predicted a).
+    assert axes.yaxis_inverted() and axes.get_ylabel() == "True rank"
+    cell = {text.get_text(): text.get_position() for text in axes.texts}
+    assert cell["1\n25.0%"] == (1, 0)
+
+
+def test_confusion_marks_critical_boundaries():
+    ranks = list("01234")
+    plain = figures.confusion_figure(counts(ranks), ranks)
+    marked = figures.confusion_figure(counts(ranks), ranks, ["1|2"])
+    lines = [
+        line for line in marked.axes[0].lines if line.get_color() == figures.VERMILION
+    ]
+    assert len(lines) == 2 and len(marked.axes[0].lines) == len(plain.axes[0].lines) + 2
+    assert list(lines[0].get_ydata()) == [1.5, 1.5]
+    assert list(lines[1].get_xdata()) == [1.5, 1.5]
+    assert "1|2" in marked.axes[0].get_title()
+    with pytest.raises(ValueError, match="no boundary is called '1-2'"):
+        figures.confusion_figure(counts(ranks), ranks, ["1-2"])
+
+
+def test_confusion_of_an_empty_row_and_a_wrong_shape():
+    figure = figures.confusion_figure([[0, 0], [1, 1]], "ab")
+    assert np.all(np.isfinite(figure.axes[0].images[0].get_array()))
+    with pytest.raises(ValueError, match=r"\(2, 2\); 3 ranks"):
+        figures.confusion_figure([[1, 0], [0, 1]], "abc")
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_margins_fit(name):
+    ranks = RANKS[name]
+    figure = figures.margins_figure(history(ranks), ranks)
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    lines = [line for line in axes.lines if line.get_gid() != "stage change"]
+    assert [line.get_label() for line in lines] == metrics.boundary_names(ranks)
+    ends = [text for text in axes.texts if "|" in text.get_text()]
+    assert len(ends) == (len(ranks) - 1 if len(ranks) < 20 else 0)
+    assert not overlapping(ends)
+
+
+def test_margins_of_many_equal_values_stay_legible():
+    ranks = [str(i) for i in range(13)]
+    rows = [
+        {"stage": "s", "epoch": e, "margins": dict.fromkeys(names, 0.5)}
+        for names in [metrics.boundary_names(ranks)]
+        for e in (1, 2)
+    ]
+    figure = figures.margins_figure(rows, ranks)
+    assert_nothing_cut_off(figure)
+    ends = [text for text in figure.axes[0].texts if "|" in text.get_text()]
+    assert len(ends) == 12 and not overlapping(ends)
+
+
+@pytest.mark.parametrize("are_kinds_given", [False, True])
+def test_margins_dash_fixed_ones_and_mark_the_change(are_kinds_given):
+    ranks = list("0123")
+    rows = history(ranks, fixed=["1|2"])
+    kinds = {"0|1": "learned", "1|2": "fixed", "2|3": "floored"}
+    figure = figures.margins_figure(rows, ranks, kinds if are_kinds_given else None)
+    axes = figure.axes[0]
+    styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
+    assert styles["1|2"] == "--" and styles["0|1"] == styles["2|3"] == "-"
+    changes = [line for line in axes.lines if line.get_gid() == "stage change"]
+    assert [line.get_xdata()[0] for line in changes] == [6.5]
+    course = next(line for line in axes.lines if line.get_label() == "0|1")
+    np.testing.assert_allclose(course.get_xdata(), np.arange(1, 11))
+    np.testing.assert_allclose(
+        course.get_ydata(), [row["margins"]["0|1"] for row in rows]
+    )
+    found = " / ".join(words(figure))
+    assert "joint" in found and "refine" in found
+    assert f"0|1  {rows[-1]['margins']['0|1']:.3f}" in found
+    assert f"1|2  {rows[-1]['margins']['1|2']:.3f} fixed" in found
+
+
+def test_margins_need_margins():
+    rows = [{"stage": "train", "epoch": 1, "margins": {}}]
+    with pytest.raises(ValueError, match="methods without margins"):
+        figures.margins_figure(rows, "ab")
+
+
+def test_spread_keeps_apart_and_moves_little():
+    placed = figures._spread([0.5, 0.1, 0.5, 0.52], 0.1, 0.0, 1.0)
+    assert np.all(np.diff(sorted(placed)) >= 0.1 - 1e-12)
+    assert placed[1] == pytest.approx(0.1)  # was far enough from the others
+    assert np.mean([placed[0], placed[2], placed[3]]) == pytest.approx(1.52 / 3)
+    assert max(figures._spread([1.0, 1.0], 0.1, 0.0, 1.0)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("epochs", [(6, 4), (1, 1), (1, 60), (60, 1)])
+def test_curves_fit_and_follow_the_history(epochs):
+    rows = history("ab", epochs)
+    figure = figures.curves_figure(rows)
+    assert_nothing_cut_off(figure)
+    top, bottom = figure.axes
+    lines = {line.get_label(): line for line in (*top.lines, *bottom.lines)}
+    assert {"train loss", "train, clean images", "validation"} <= lines.keys()
+    assert "multi-margin" not in lines  # not recorded in this history
+    np.testing.assert_allclose(
+        lines["validation"].get_ydata(), [row["val"]["accuracy"] for row in rows]
+    )
+    loss = lines["train loss"].get_ydata()
+    assert np.isnan(loss[epochs[0]]) and np.isnan(loss).sum() == 1  # breaks there
+    for axes in figure.axes:
+        changes = [line for line in axes.lines if line.get_gid() == "stage change"]
+        assert [line.get_xdata()[0] for line in changes] == [epochs[0] + 0.5]
+
+
+def test_curves_without_validation_or_with_nothing():
+    rows = [{"stage": "s", "epoch": 1, "train": {"loss": 1.0}, "val": None}]
+    figure = figures.curves_figure(rows)
+    assert "not recorded" in words(figure)
+    with pytest.raises(ValueError, match="history is empty"):
+        figures.curves_figure([])
+
+
+def ordered_embeddings(count, num_ranks):
+    rng = np.random.default_rng(0)
+    labels = np.sort(np.arange(count) % num_ranks)
+    angle = 1.5 * labels / num_ranks
+    directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    noise = rng.normal(0, 0.05, (count, 8))
+    return np.pad(directions, ((0, 0), (0, 6))) + noise, labels
+
+
+def test_embedding_by_umap_is_safe_in_threads_and_repeats(tmp_path):
+    embeddings, labels = ordered_embeddings(200, len(AGES))
+    splits = ["val"] * 80 + ["test"] * 120
+    built = [None, None]
+
+    def build(i):
+        built[i] = figures.embedding_figure(embeddings, labels, AGES, splits)
+
+    threads = [threading.Thread(target=build, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = built
+    assert_nothing_cut_off(first)
+    assert "UMAP of 200 embeddings" in words(first)
+    assert {"val", "test", *AGES} <= set(words(first))
+    path = first.axes[0].lines[0].get_xydata()  # centroids in order
+    assert path.shape == (len(AGES), 2)
+    np.testing.assert_array_equal(path, second.axes[0].lines[0].get_xydata())
+    assert "tensorflow" not in sys.modules
+
+    figures.embedding(tmp_path / "map.png", embeddings, labels, AGES, splits)
+    with Image.open(tmp_path / "map.png") as image:
+        assert image.format == "PNG"
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
+    """With stand-ins for both; a TensorFlow that is already there stays there."""
+    (tmp_path / "tensorflow.py").write_text("")
+    (tmp_path / "umap.py").write_text(
+        "try:\n"
+        "    import tensorflow\n"
+        "    is_out = False\n"
+        "except ImportError:\n"
+        "    is_out = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("umap", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, None)  # so that it is restored
+        del sys.modules[name]
+    stand_in = types.ModuleType("tensorflow")
+    if is_imported:
+        sys.modules["tensorflow"] = stand_in
+    assert figures._import_umap().is_out
+    assert sys.modules.get("tensorflow") is (stand_in if is_imported else None)
+    assert ("tensorflow" in sys.modules) == is_imported
+
+
+@pytest.mark.parametrize("count", [1, 2, 14])
+def test_few_embeddings_are_shown_by_pca(count):
+    embeddings, labels = ordered_embeddings(count, 5)
+    figure = figures.embedding_figure(embeddings, labels, list("01234"))
+    assert_nothing_cut_off(figure)
+    assert any(word.startswith("PCA (too few") for word in words(figure))
+
+
+def test_collapsed_embeddings_are_shown_by_pca():
+    figure = figures.embedding_figure(np.ones((40, 8)), np.arange(40) % 5, "01234")
+    assert any(word.startswith("PCA (too alike") for word in words(figure))
+
+
+def test_many_embeddings_are_sampled(monkeypatch):
+    seen = []
+
+    def fake_umap(embeddings, start):
+        seen.append(len(embeddings))
+        return start
+
+    monkeypatch.setattr(figures, "_umap", fake_umap)
+    ranks = RANKS["eighty"]
+    embeddings, labels = ordered_embeddings(3000, 80)
+    figure = figures.embedding_figure(embeddings, labels, ranks)
+    assert_nothing_cut_off(figure)
+    assert seen == [figures.MAX_POINTS]
+    assert "UMAP of 2,000 of 3,000 embeddings" in words(figure)
+    assert len(figure.axes[0].texts) <= figures.MAX_LABELS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros((0, 4)), [], "ab"), r"shape \(0, 4\)"),
+        ((np.zeros((3, 4)), [0, 1], "ab"), "labels has shape"),
+        ((np.zeros((2, 4)), [0, 1], "ab", ["val"]), "split_names has shape"),
+        ((np.zeros((2, 4)), [0, 2], "ab"), "from 0 to 2; with 2 ranks"),
+        ((np.full((2, 4), np.nan), [0, 1], "ab"), "diverged"),
+    ],
+)
+def test_embedding_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        figures.embedding_figure(*arguments)
+
+
+def test_saved_files_are_pictures(tmp_path):
+    ranks = list("012")
+    rows = history(ranks)
+    figures.confusion(tmp_path / "confusion.png", counts(ranks), ranks, ["0|1"])
+    figures.margins(tmp_path / "margins.png", rows, ranks)
+    figures.curves(str(tmp_path / "curves.png"), rows)
+    for name in ("confusion", "margins", "curves"):
+        with Image.open(tmp_path / f"{name}.png") as image:
+            assert image.format == "PNG" and min(image.size) > 400
+            corner = np.asarray(image.convert("RGB"))[:4, :4]
+            assert np.all(corner == 255)  # a white edge: nothing touches the border
+
+
+def test_thinned_and_short():
+    assert figures._thinned(5, 20) == [0, 1, 2, 3, 4]
+    assert figures._thinned(80, 20) == list(range(0, 80, 4))
+    assert len(figures._thinned(79, 12)) <= 12
+    assert figures._short("short", 22) == "short"
+    assert figures._short("a very long name of a rank", 11) == "a ver… rank"
