@@ -1,0 +1,156 @@
+"""From a configuration to the parts of a run: dataset, method and model.
+
+Every setting is checked here, before anything is compiled.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flax import nnx
+from ml_collections import ConfigDict
+
+from cloc_jax import encoders, methods, metrics, optimizer
+from cloc_jax.data import augment, pipeline
+from cloc_jax.data.batches import BatchPlan
+from cloc_jax.data.datasets import DATASETS, Dataset
+
+
+class Parts(NamedTuple):
+    """What a job works with."""
+
+    dataset: Dataset
+    method: methods.Method
+    create: Callable[[], nnx.Module]  # the model as it starts
+    critical: tuple[str, ...]
+
+
+def build(config: ConfigDict) -> Parts:
+    """Dataset, method and model of a configuration, or ValueError saying what to do."""
+    augment.check(augmentation(config))
+    dataset = prepare(load(config), config)
+    boundaries = metrics.boundary_names(dataset.ranks)
+    unknown = [b for b in config.data.critical if b not in boundaries]
+    if unknown:
+        raise ValueError(
+            f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
+            f"are {', '.join(boundaries)}."
+        )
+    method = build_method(config, len(dataset.ranks))
+    for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
+        if config.train[name] < 1:
+            raise ValueError(f"train.{name} is {config.train[name]}; use 1 or more.")
+    for index, stage in enumerate(method.stages):
+        plan(config, dataset, stage, index)
+        build_optimizer(config, stage)
+    return Parts(dataset, method, creator(config, method), tuple(config.data.critical))
+
+
+def load(config: ConfigDict) -> Dataset:
+    """The dataset as it comes."""
+    data = config.data
+    if data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
+            "--config=configs/folder.py for your own images."
+        )
+    if len(data.size) != 2 or min(data.size) < 16:
+        raise ValueError(
+            f"data.size is {tuple(data.size)}; it is (height, width), each at least 16."
+        )
+    if data.channels not in (1, 3):
+        raise ValueError(
+            f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
+        )
+    if data.threads < 1:
+        raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
+    if data.name == "synthetic":
+        fields = ("size", "channels", "num_train", "num_val", "num_test", "seed")
+    else:
+        fields = (
+            "root",
+            "channels",
+            "order",
+            "val_fraction",
+            "test_fraction",
+            "merge_val",
+            "group_pattern",
+            "seed",
+        )
+    return DATASETS[data.name](**{field: data[field] for field in fields})
+
+
+def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
+    """The dataset with every image cropped, equalised and resized as configured."""
+    data = config.data
+    splits: dict[str, pipeline.Source] = {
+        name: pipeline.Prepared(
+            source,
+            size=tuple(data.size),
+            crop=tuple(data.crop) if data.crop else None,
+            equalize=data.equalize,
+            channels=data.channels,
+            cache_bytes=int(data.cache_gib * 2**30),
+        )
+        for name, source in dataset.splits.items()
+    }
+    return dataset._replace(splits=splits)
+
+
+def build_method(config: ConfigDict, num_ranks: int) -> methods.Method:
+    """The configured method for that many ranks."""
+    train = config.train
+    settings = config.method.to_dict()
+    return methods.build(
+        settings.pop("name"),
+        num_ranks=num_ranks,
+        max_epochs=train.max_epochs,
+        patience=train.patience,
+        monitor=train.monitor,
+        sampling=train.sampling,
+        stop_accuracy=train.stop_accuracy,
+        phase_two_init=train.phase_two_init,
+        **settings,
+    )
+
+
+def creator(config: ConfigDict, method: methods.Method) -> Callable[[], nnx.Module]:
+    """Function that makes the model with its initial weights, compiled as a whole."""
+    options = config.encoder.to_dict()
+    name = options.pop("name")
+    channels, seed = config.data.channels, config.seed
+    if name not in encoders.ENCODERS:
+        raise ValueError(
+            f"encoder.name is {name!r}; this version has "
+            f"{', '.join(encoders.ENCODERS)}."
+        )
+
+    @nnx.jit
+    def create():
+        rngs = nnx.Rngs(seed)
+        encoder = encoders.build(name, channels=channels, rngs=rngs, **options)
+        return method.init(encoder, rngs)
+
+    return create
+
+
+def plan(
+    config: ConfigDict, dataset: Dataset, stage: methods.Stage, index: int
+) -> BatchPlan:
+    """The training batches of a stage."""
+    return BatchPlan(
+        dataset.splits["train"].labels,
+        config.train.batch_size,
+        mode=stage.sampling,
+        seed=(config.seed, index),
+        ranks=dataset.ranks,
+    )
+
+
+def build_optimizer(config: ConfigDict, stage: methods.Stage):
+    """The optimizer of a stage."""
+    return optimizer.build(stage.trains, methods.group_of, **config.optimizer.to_dict())
+
+
+def augmentation(config: ConfigDict) -> augment.Augment:
+    """The configured strengths."""
+    return augment.Augment(**config.augment.to_dict())

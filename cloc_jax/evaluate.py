@@ -1,0 +1,190 @@
+"""Evaluation: metrics, predictions, pictures and report of a finished run.
+
+The only job that reads the test split, and it changes nothing that training reads.
+"""
+
+import csv
+import json
+import pathlib
+import platform
+from importlib import metadata
+from typing import Any
+
+import cv2
+import jax
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from cloc_jax import assemble, checkpoint, figures, inference, metrics, report
+from cloc_jax import run_folder as folders
+from cloc_jax.progress import console
+
+EMBEDDED = 2000  # most points of the embedding's picture
+
+
+def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
+    """Writes all results of a run whose stages are trained."""
+    parts = assemble.build(config)
+    console.print("evaluating on validation and test data")
+    stages = [_stage_record(folder, s.name) for s in parts.method.stages]
+    model = parts.create()
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    predict = inference.predictor(graph, parts.method)
+    results: dict[str, Any] = {}
+    predictions: list[tuple[str, dict[str, np.ndarray]]] = []
+    for index, stage in enumerate(parts.method.stages):
+        state = checkpoint.load_model(folder.stage(stage.name), (params, rest))
+        is_last = index + 1 == len(parts.method.stages)
+        if not is_last and index:
+            continue  # the report compares the first phase with the end
+        scores = {}
+        for split in ("val", "test"):
+            source = parts.dataset.splits[split]
+            outputs = inference.over(predict, state, source, **_batching(config))
+            scores[split] = metrics.ordinal_metrics(
+                source.labels,
+                outputs["label"],
+                parts.dataset.ranks,
+                outputs.get("probabilities"),
+            )
+            if is_last:
+                predictions.append((split, outputs))
+        results["final" if is_last else "phase_one"] = scores
+    trained = nnx.merge(graph, *state)
+    results |= _margins(trained, parts) | {
+        "method": config.method.name,
+        "dataset": config.data.name,
+        "ranks": list(parts.dataset.ranks),
+        "critical": list(parts.critical),
+        "stages": stages,
+        "seconds": _seconds(stages),
+        "expect": config.expect,
+        "environment": environment(),
+    }
+    folders.write_json(folder.metrics, results)
+    _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
+    _write_examples(folder.path / "examples", parts.dataset)
+    _draw(config, folder, parts, graph, state, results)
+    page = report.write_report(folder.path)
+    _say(results, page)
+
+
+def _batching(config: ConfigDict) -> dict[str, int]:
+    return {
+        "batch_size": config.train.eval_batch_size,
+        "threads": config.data.threads,
+    }
+
+
+def _stage_record(folder: folders.RunFolder, name: str) -> dict[str, Any]:
+    path = folder.stage(name).with_suffix(".json")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder.path} has not finished stage {name}, so there is nothing to "
+            "evaluate yet. Continue it with the command that started it and --resume."
+        )
+    return json.loads(path.read_text())
+
+
+def _margins(model: nnx.Module, parts: assemble.Parts) -> dict[str, Any]:
+    """Values and kinds of the margins, and the largest sum that cosines allow."""
+    view = parts.method.margins(model)
+    if view is None:
+        return {"margins": {}, "margin_kinds": {}, "margin_limit": None}
+    names = metrics.boundary_names(parts.dataset.ranks)
+    values = [float(v) for v in np.asarray(view.values)]
+    return {
+        "margins": dict(zip(names, values, strict=True)),
+        "margin_kinds": dict(zip(names, view.kinds, strict=True)),
+        "margin_limit": view.limit,
+    }
+
+
+def _seconds(stages: list[dict[str, Any]]) -> dict[str, float]:
+    spent = [stage["seconds"] for stage in stages]
+    names = (
+        ["phase_one", "phase_two"] if len(stages) == 2 else [s["name"] for s in stages]
+    )
+    return dict(zip(names, spent, strict=True)) | {"total": sum(spent)}
+
+
+def environment() -> dict[str, str]:
+    """Where a figure was made: versions and devices."""
+    devices = jax.devices()
+    packages = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
+    return {
+        "device": f"{devices[0].device_kind} x{len(devices)}",
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in packages},
+    }
+
+
+def _write_predictions(path: pathlib.Path, dataset, predictions) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        columns = [f"p_{rank}" for rank in dataset.ranks]
+        writer.writerow(["item", "split", "true", "predicted", *columns])
+        for split, outputs in predictions:
+            source = dataset.splits[split]
+            probabilities = outputs.get("probabilities")
+            for i, label in enumerate(outputs["label"]):
+                row = [] if probabilities is None else probabilities[i]
+                writer.writerow(
+                    [
+                        source.ids[i],
+                        split,
+                        dataset.ranks[source.labels[i]],
+                        dataset.ranks[label],
+                        *(f"{p:.6f}" for p in row),
+                    ]
+                )
+
+
+def _write_examples(path: pathlib.Path, dataset) -> None:
+    """One test image a rank, to try `predict` on where the data are not files."""
+    source = dataset.splits["test"]
+    if source.paths is not None:
+        return
+    path.mkdir(exist_ok=True)
+    for rank, name in enumerate(dataset.ranks):
+        for item in np.flatnonzero(source.labels == rank)[:1]:
+            cv2.imwrite(str(path / f"grade-{name}.png"), source[int(item)])
+
+
+def _draw(config, folder, parts, graph, state, results) -> None:
+    test = results["final"]["test"]
+    ranks, history = parts.dataset.ranks, folder.read_history()
+    figures.confusion(
+        folder.path / "confusion.png",
+        np.array(test["confusion"]),
+        ranks,
+        critical=parts.critical,
+    )
+    figures.curves(folder.path / "curves.png", history)
+    if results["margins"]:
+        figures.margins(
+            folder.path / "margins.png", history, ranks, results["margin_kinds"]
+        )
+    embed = inference.embedder(graph, parts.method)
+    source = parts.dataset.splits["test"]
+    outputs = inference.over(embed, state, source, **_batching(config))
+    figures.embedding(
+        folder.path / "embedding.png", outputs["embedding"], source.labels, ranks
+    )
+
+
+def _say(results: dict[str, Any], page: pathlib.Path) -> None:
+    test = results["final"]["test"]
+    qwk = "undefined" if test["qwk"] is None else f"{test['qwk']:.3f}"
+    console.print(
+        f"test  accuracy {test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {qwk}  "
+        f"at most one grade off {test['one_off_accuracy']:.3f}"
+    )
+    for name in results["critical"]:
+        rates = test["boundaries"][name]
+        console.print(
+            f"boundary {name}  crossed by {rates['crossing_rate']:.3f} of all images, "
+            f"error rate between neighbours {rates['error_rate'] or 0:.3f}"
+        )
+    console.print(f"report  {page}", soft_wrap=True)

@@ -1,0 +1,157 @@
+"""Prediction: a trained run applied to image files."""
+
+import csv
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+from rich.markup import escape
+from rich.table import Table
+
+from cloc_jax import assemble, checkpoint, inference
+from cloc_jax import run_folder as folders
+from cloc_jax.data import folder as folder_data
+from cloc_jax.data import images
+from cloc_jax.progress import console
+
+SHOWN = 50  # rows of the table on the screen; the file has them all
+
+
+class Stack:
+    """Images that are read already, as a source."""
+
+    def __init__(self, arrays: list[np.ndarray], ids: list[str]):
+        self.ids, self._arrays = ids, arrays
+        self.labels = np.zeros(len(arrays), np.int32)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._arrays[index]
+
+
+def predict(
+    config: ConfigDict,
+    folder: folders.RunFolder,
+    paths: Sequence[str],
+    output: str,
+) -> int:
+    """Prints and writes a table of predictions; returns how many files failed.
+
+    A file that cannot be read keeps its row, with the reason in place of a rank.
+    """
+    files = _files(paths)
+    target = _target(folder, output)
+    ranks = folder.read_dataset()["ranks"]
+    method = assemble.build_method(config, len(ranks))
+    graph, params, rest = nnx.split(assemble.creator(config, method)(), nnx.Param, ...)
+    state = checkpoint.load_model(folder.stage(method.stages[-1].name), (params, rest))
+    predictor = inference.predictor(graph, method)
+    rows: list[dict[str, str]] = []
+    chunk = config.train.eval_batch_size
+    for start in range(0, len(files), chunk):
+        part = files[start : start + chunk]
+        rows += _predict_some(config, predictor, state, part, ranks)
+    with target.open("w", newline="") as file:
+        columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    _show(rows, ranks)
+    console.print(f"written to {target}", soft_wrap=True)
+    return sum("error" in row for row in rows)
+
+
+def _predict_some(config, predictor, state, files, ranks) -> list[dict[str, str]]:
+    data, arrays, rows = config.data, [], []
+    for path in files:
+        row = {"file": str(path)}
+        rows.append(row)
+        try:
+            image = images.read(path, channels=data.channels)
+            crop = tuple(data.crop) if data.crop else None
+            arrays.append(
+                images.prepare(
+                    image, size=tuple(data.size), crop=crop, equalize=data.equalize
+                )
+            )
+        except ValueError as error:
+            row["error"] = str(error)
+    read = [row for row in rows if "error" not in row]
+    if not read:
+        return rows
+    source = Stack(arrays, [row["file"] for row in read])
+    # Always the same batch size, so that one compiled program serves all of them.
+    outputs = inference.over(
+        predictor,
+        state,
+        source,
+        batch_size=config.train.eval_batch_size,
+        threads=config.data.threads,
+    )
+    for i, row in enumerate(read):
+        row["predicted"] = ranks[outputs["label"][i]]
+        row["expected"] = f"{outputs['value'][i]:.3f}"
+        if "probabilities" in outputs:
+            for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
+                row[f"p_{rank}"] = f"{p:.4f}"
+    return rows
+
+
+def _files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """The files named, and the images in the folders named."""
+    if not paths:
+        raise ValueError(
+            "predict got no images; name files or folders after the flags: "
+            "python launch.py predict --run=… image.png folder/ …"
+        )
+    files: list[pathlib.Path] = []
+    for path in map(pathlib.Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if folder_data.is_image(p.name))
+            if not inside:
+                raise FileNotFoundError(f"the folder {path} holds no images.")
+            files += inside
+        elif path.exists():
+            files.append(path)
+        else:
+            raise FileNotFoundError(f"there is no file {path}; check its name.")
+    return files
+
+
+def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
+    """Where the table goes: never over an existing file."""
+    if not output:
+        names = (f"predicted{f'-{n}' if n > 1 else ''}.csv" for n in range(1, 10**6))
+        return next(p for n in names if not (p := folder.path / n).exists())
+    target = pathlib.Path(output)
+    if target.exists():
+        raise FileExistsError(
+            f"--output={output} exists already; give another name or move it away."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"--output={output}: there is no folder {target.parent}; make it first."
+        )
+    return target
+
+
+def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("predicted", justify="right")
+    few = len(ranks) <= 10
+    for rank in ranks if few else ():
+        table.add_column(f"p({rank})", justify="right")
+    for row in rows[:SHOWN]:
+        if "error" in row:
+            table.add_row(row["file"], f"[red]{escape(row['error'])}[/red]")
+            continue
+        chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
+        table.add_row(row["file"], row["predicted"], *(chances if few else ()))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"… and {len(rows) - SHOWN} more in the file")

@@ -1,0 +1,64 @@
+"""What a person sees of training: a live line in a terminal, a row an epoch."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+console = Console(highlight=False)
+
+
+class Display:
+    """Progress of one stage; use as a context manager."""
+
+    def __init__(self, stage: str, steps_per_epoch: int, max_epochs: int, step: int):
+        self._stage = stage
+        self._steps_per_epoch = steps_per_epoch
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            TextColumn("left at most"),  # a stop rule may end the stage earlier
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(
+            f"[bold]{stage}[/bold]",
+            total=max_epochs * steps_per_epoch,
+            completed=step,
+            text="compiling",
+        )
+        self._start = time.monotonic()
+
+    def __enter__(self):
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self._bar.__exit__(*error)
+
+    def step(self, step: int, loss: float, accuracy: float) -> None:
+        epoch = step // self._steps_per_epoch + 1
+        text = f"epoch {epoch}  loss {loss:.3f}  batch accuracy {accuracy:.3f}"
+        self._bar.update(self._task, completed=step, text=text)
+
+    def text(self, text: str) -> None:
+        self._bar.update(self._task, text=text)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """One line an epoch that stays on the screen or in the log."""
+        parts = [
+            f"{self._stage:>7} {row['epoch']:3d}",
+            f"loss {row['train']['loss']:.3f}",
+            f"train acc {row['train_eval']['accuracy']:.3f}",
+            f"val acc {row['val']['accuracy']:.3f} mae {row['val']['mae']:.3f}",
+        ]
+        if row["margins"]:
+            shown = [f"{v:.2f}" for v in row["margins"].values()]
+            cut = shown if len(shown) <= 8 else [*shown[:3], "…", *shown[-3:]]
+            parts.append("margins " + " ".join(cut))
+        parts.append(f"{row['seconds']:.0f} s")
+        self._bar.console.print("  ".join(parts), soft_wrap=True)

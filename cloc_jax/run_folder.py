@@ -1,0 +1,124 @@
+"""The folder of a run: what is where in it, and how it is written.
+
+config.json        the resolved configuration
+dataset.json       ranks, sizes and a mark of the images it was started with
+history.jsonl      one row an epoch
+checkpoints/       to go on from while the run is under way
+stages/<name>/     the model each finished stage handed over
+tensorboard/       scalars
+metrics.json, predictions.csv, *.png, report.html, examples/     the result
+"""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: str | pathlib.Path):
+        self.path = pathlib.Path(path)
+        self.config = self.path / "config.json"
+        self.dataset = self.path / "dataset.json"
+        self.history = self.path / "history.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+        self.metrics = self.path / "metrics.json"
+
+    def stage(self, name: str) -> pathlib.Path:
+        """Where the model that a stage handed over lies."""
+        return self.path / "stages" / name
+
+    def create(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
+        """Makes the folder for a new run; never touches an existing one."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            free = next(
+                p
+                for n in range(2, 10**6)
+                if not (p := self.path.with_name(f"{self.path.name}-{n}")).exists()
+            )
+            done = "a finished run" if self.metrics.exists() else "files"
+            raise FileExistsError(
+                f"{self.path} already holds {done}. Continue it with --resume, start "
+                f"another with --run={free}, or move the folder away."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.dataset, dataset)
+        write_json(self.config, config)  # last: a run is a folder with a config
+
+    def check_same(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
+        """ValueError where a run to be resumed had other settings or other images."""
+        saved, given = _flat(self.read_config()), _flat(_as_json(config))
+        changed = [
+            f"{key} was {saved.get(key)!r}, is now {given.get(key)!r}"
+            for key in sorted(saved | given)
+            if saved.get(key) != given.get(key)
+        ]
+        if changed:
+            raise ValueError(
+                f"{self.path} was started with other settings: {'; '.join(changed)}. "
+                "Resume with the command that started it, or start another run with "
+                "another --run folder."
+            )
+        before = self.read_dataset()
+        if before["sha256"] != dataset["sha256"]:
+            raise ValueError(
+                f"the images have changed since {self.path} was started: it had "
+                f"{before['images']}, now there are {dataset['images']}. Restore them "
+                "or start another run."
+            )
+
+    def read_config(self) -> dict[str, Any]:
+        """The configuration the run was started with."""
+        if not self.config.is_file():
+            raise FileNotFoundError(
+                f"{self.path} is not a run: it has no config.json. Give --run= the "
+                "folder that training wrote, such as runs/quickstart."
+            )
+        return json.loads(self.config.read_text())
+
+    def read_dataset(self) -> dict[str, Any]:
+        """Ranks and sizes of the data the run was started with."""
+        return json.loads(self.dataset.read_text())
+
+    def read_history(self) -> list[dict[str, Any]]:
+        if not self.history.exists():
+            return []
+        return [json.loads(line) for line in self.history.read_text().splitlines()]
+
+    def append_history(self, row: dict[str, Any]) -> None:
+        with self.history.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def cut_history(self, rows: int) -> None:
+        """Drops what was written after the checkpoint that a run resumes from."""
+        if not self.history.exists():
+            return
+        lines = self.history.read_text().splitlines(keepends=True)[:rows]
+        _write(self.history, "".join(lines))
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Strict JSON, whole or not at all."""
+    _write(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as it is after writing and reading: tuples have become lists."""
+    return json.loads(json.dumps(value))
+
+
+def _flat(tree: dict[str, Any], prefix: str = "config") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}.{key}"
+        flat |= _flat(value, name) if isinstance(value, dict) else {name: value}
+    return flat

@@ -1,0 +1,99 @@
+"""The whole schema, every field with its default and what it means.
+
+Other files in this folder import this one and state only what differs. A default is the
+paper's where the paper gives one; "ours" marks what it leaves open. Override any field
+on the command line: `--config.train.batch_size=32`.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """CLOC with the paper's settings; names no dataset, so it does not run alone."""
+    config = ConfigDict()
+    config.seed = 0  # of initial weights, margins, batches and augmentation
+    # The score a run of this file should reach, for the report.
+    config.expect = ""
+
+    config.data = ConfigDict()
+    config.data.name = ""  # synthetic, folder or koa
+    config.data.root = ""  # folder with the images
+    config.data.size = (224, 224)  # height and width the network sees
+    config.data.channels = 3  # 1 for grey images, 3 for colour
+    # Height and width of a centre crop before resizing; None for the whole image.
+    config.data.crop = config_dict.placeholder(tuple)
+    config.data.equalize = False  # histogram equalisation after the crop
+    # Rank names from lowest to highest; () where folder names start with numbers.
+    config.data.order = ()
+    # Boundaries where a mistake matters most, as "lower|upper".
+    config.data.critical = ()
+    config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped
+    config.data.test_fraction = 0.15  # ours: carved where no test is shipped
+    config.data.merge_val = False  # merge a shipped val into train, then carve
+    # Regular expression that finds the patient or subject in a file name, so that no
+    # patient is in two splits that are carved.
+    config.data.group_pattern = ""
+    config.data.seed = 0  # of carved splits and of drawn images; not config.seed
+    config.data.num_train = 2000  # drawn images only
+    config.data.num_val = 400
+    config.data.num_test = 1000
+    config.data.threads = 2  # that decode and augment
+    config.data.cache_gib = 4.0  # keep a split's prepared images in memory up to this
+
+    # All strengths are ours: the paper names the kinds, not how much. 0 is off.
+    config.augment = ConfigDict()
+    config.augment.flip_horizontal = 0.0  # probability
+    config.augment.flip_vertical = 0.0  # probability
+    config.augment.rotate_degrees = 0.0  # uniform in [-x, x]
+    config.augment.translate = 0.0  # fraction of the side
+    config.augment.scale = 0.0  # 0.1: a factor in [0.9, 1.1]
+    config.augment.shear_degrees = 0.0
+    config.augment.perspective = 0.0  # how far corners move, fraction of the side
+    config.augment.perspective_probability = 0.5
+    config.augment.blur_sigma = 0.0  # pixels, uniform in [0, x]
+    config.augment.brightness = 0.0  # fraction of the range
+    config.augment.contrast = 0.0  # 0.2: a factor in [0.8, 1.2]
+    config.augment.saturation = 0.0  # colour images only
+    config.augment.hue = 0.0  # fraction of the circle, colour images only
+
+    config.encoder = ConfigDict()
+    config.encoder.name = "small"
+    config.encoder.widths = (16, 32, 64, 128)  # ours: channels of the four layers
+
+    config.method = ConfigDict()
+    config.method.name = "cloc"  # cloc, or ce for cross-entropy alone
+    # "learn", "shared", a number, or a list with one entry a boundary, such as
+    # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learnt, fixed, start, floor.
+    config.method.margins = config_dict.placeholder(object)
+    config.method.margins = "learn"
+    config.method.rho = 0.0  # floor of learnt margins
+    config.method.margin_start = (0.5, 1.0)  # learnt margins start uniform in [a, b)
+    config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
+    # mean: over triplets (ours); paper: sum an anchor; official: as released.
+    config.method.reduction = "mean"
+    # Where the contrast acts: embedding (paper), hidden or logits (released README).
+    config.method.contrast = "embedding"
+    # Width of a signed linear projection before contrast and classifier; 0 for none.
+    config.method.projection = 0
+    config.method.hidden = 256  # ours: width between the classifier's two layers
+    config.method.activation = "relu"  # ours: relu, gelu or tanh between them
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adam"  # adam, or sgd with momentum 0.9
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
+
+    config.train = ConfigDict()
+    config.train.batch_size = 64  # ours; even, 4 or more
+    config.train.max_epochs = 500  # of each phase
+    config.train.stop_accuracy = 0.95  # clean train accuracy that ends phase one
+    config.train.patience = 10  # epochs without improvement that end a phase
+    config.train.monitor = "mae"  # ours: the validation metric that must improve
+    # phase_one refines what phase one learnt, pretrained starts the network anew and
+    # keeps only the margins; the paper says both.
+    config.train.phase_two_init = "phase_one"
+    config.train.sampling = "natural"  # ours: natural, or balanced over ranks
+    config.train.eval_batch_size = 256
+    config.train.log_steps = 20  # steps between two looks at the loss
+    config.train.checkpoint_steps = 500  # besides one at the end of each epoch
+    return config

@@ -1,0 +1,23 @@
+"""Drawn knees with five grades and a small network: what `python launch.py` runs.
+
+Expect a test QWK of about 0.9 in about two minutes on two CPU cores.
+"""
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.expect = "test QWK about 0.9 in about two minutes on two CPU cores"
+    config.data.name = "synthetic"
+    config.data.size = (64, 64)
+    config.data.channels = 1
+    config.data.critical = ("1|2",)
+    config.augment.flip_horizontal = 0.5
+    config.augment.rotate_degrees = 8.0
+    config.augment.translate = 0.05
+    config.augment.scale = 0.08
+    config.augment.contrast = 0.2
+    config.augment.brightness = 0.1
+    config.train.max_epochs = 8
+    return config

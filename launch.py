@@ -1,0 +1,133 @@
+"""cloc_jax: ordinal image classification with learned margins.
+
+    python launch.py                                    quick start on drawn knees
+    python launch.py --config=configs/koa.py --config.data.root=DIR
+    python launch.py --config=configs/folder.py --config.data.root=DIR
+    python launch.py … --run=DIR                        where the results go
+    python launch.py … --resume                         go on after an interruption
+    python launch.py evaluate --run=DIR                 make the results again
+    python launch.py predict --run=DIR image.png …      grade images
+
+Any setting of configs/base.py can be overridden: --config.train.batch_size=32
+"""
+
+import os
+import pathlib
+import signal
+import sys
+import traceback
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOBS = ("train", "evaluate", "predict")
+
+FLAGS = flags.FLAGS
+config_flags.DEFINE_config_file(
+    "config",
+    str(HERE / "configs" / "quickstart.py"),
+    "The experiment; configs/base.py explains every field.",
+)
+flags.DEFINE_string(
+    "run", "", "Folder of the run; when training, runs/<config> by default."
+)
+flags.DEFINE_bool("resume", False, "Go on with an interrupted run.")
+flags.DEFINE_string("output", "", "predict: the CSV file to write.")
+
+
+def main(argv: list[str]) -> int:
+    job, rest = (argv[1], argv[2:]) if argv[1:] else ("train", [])
+    try:
+        return run_job(job, rest)
+    except (ValueError, OSError, ArithmeticError) as error:
+        if not _is_ours(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def run_job(job: str, arguments: list[str]) -> int:
+    """Runs one job and returns the exit code."""
+    if job not in JOBS:
+        raise ValueError(
+            f"unknown job {job!r}; use one of {', '.join(JOBS)}, or none to train."
+        )
+    if arguments and job != "predict":
+        raise ValueError(
+            f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
+            "written --config.data.root=DIR."
+        )
+    if job != "train" and not FLAGS.run:
+        raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+    # Imported late, so that --help and mistakes answer at once.
+    from cloc_jax import evaluate, interrupts, predict, run_folder, train
+
+    set_up_libraries()
+    folder = run_folder.RunFolder(FLAGS.run or default_run())
+    if job == "train":
+        try:
+            train.train(FLAGS.config, folder, resume=FLAGS.resume)
+        except interrupts.Interrupted as stop:
+            print(stop, file=sys.stderr)
+            return 128 + stop.number
+        evaluate.evaluate(FLAGS.config, folder)
+        return 0
+    config = saved_config(folder.read_config())
+    if job == "evaluate":
+        evaluate.evaluate(config, folder)
+        return 0
+    failed = predict.predict(config, folder, arguments, FLAGS.output)
+    return 1 if failed else 0
+
+
+def default_run() -> str:
+    """runs/<name of the config file>, below the current folder."""
+    return str(pathlib.Path("runs") / pathlib.Path(config_file()).stem)
+
+
+def config_file() -> str:
+    return config_flags.get_config_filename(FLAGS["config"])
+
+
+def saved_config(values: dict) -> ConfigDict:
+    """The configuration a run was started with, as the schema types it."""
+    from configs import base
+
+    config = base.get_config()
+
+    def fill(part: ConfigDict, saved: dict) -> None:
+        for key, value in saved.items():
+            if isinstance(value, dict):
+                fill(part[key], value)
+            else:
+                part[key] = tuple(value) if isinstance(value, list) else value
+
+    fill(config, values)
+    return config
+
+
+def set_up_libraries() -> None:
+    """Keeps compiled programs between runs and libraries' talk off the screen."""
+    import cv2
+    import jax
+
+    logging.set_verbosity(logging.WARNING)
+    cv2.setNumThreads(0)  # the pipeline's threads are enough
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    jax.config.update(
+        "jax_compilation_cache_dir", str(pathlib.Path(cache) / "cloc_jax")
+    )
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether this project raised it, so that its message is meant for the user."""
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_in = pathlib.Path(frames[-1].filename).resolve()
+    return raised_in == HERE / "launch.py" or (HERE / "cloc_jax") in raised_in.parents
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `launch.py … | head` ends quietly
+    app.run(main)
