@@ -26,14 +26,47 @@ JOBS = ("train", "evaluate", "predict")
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
     "config",
-    str(HERE / "configs" / "quickstart.py"),
-    "The experiment; configs/base.py explains every field.",
+    None,
+    "The experiment; configs/quickstart.py by default. configs/base.py explains every "
+    "field.",
 )
 flags.DEFINE_string(
     "run", "", "Folder of the run; when training, runs/<config> by default."
 )
 flags.DEFINE_bool("resume", False, "Go on with an interrupted run.")
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Reads the command line; every mistake ends with one sentence and a hint."""
+    # The file has to come before what overrides it, wherever it was written.
+    files = [a for a in argv[1:] if a.startswith("--config=")]
+    files = files or [f"--config={HERE / 'configs' / 'quickstart.py'}"]
+    argv = [argv[0], *files, *(a for a in argv[1:] if a not in files)]
+    sys.argv[:] = argv  # ml_collections looks there for the order
+    try:
+        rest = FLAGS(argv)
+        FLAGS.config.to_dict()  # a file that could not be loaded says so only now
+        return rest
+    except flags.IllegalFlagValueError as error:
+        problem, hint = f"{error}.", "configs/base.py shows the type of every field."
+    except flags.Error as error:
+        problem, hint = str(error), "python launch.py --help shows how it is used."
+    except (AttributeError, KeyError) as error:
+        # ml_collections quotes the field and its own suggestion in one string.
+        text = str(error).replace("\\n", ". ").replace("\\", "").replace("'", "")
+        problem = f"the configuration has no field {text}"
+        hint = "configs/base.py lists them all."
+    except (OSError, ImportError, SyntaxError) as error:
+        names = sorted(p.name for p in (HERE / "configs").glob("[a-z]*.py"))
+        problem = f"the configuration file was not loaded: {_one_line(error)}."
+        hint = f"configs/ has {', '.join(names)}."
+    print(f"error: {problem} {hint}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _one_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1].strip()
 
 
 def main(argv: list[str]) -> int:
@@ -60,10 +93,10 @@ def run_job(job: str, arguments: list[str]) -> int:
         )
     if job != "train" and not FLAGS.run:
         raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+    set_up_libraries()
     # Imported late, so that --help and mistakes answer at once.
     from cloc_jax import evaluate, interrupts, predict, run_folder, train
 
-    set_up_libraries()
     folder = run_folder.RunFolder(FLAGS.run or default_run())
     if job == "train":
         try:
@@ -130,4 +163,4 @@ def _is_ours(error: BaseException) -> bool:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `launch.py … | head` ends quietly
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -3,6 +3,7 @@
 Every setting is checked here, before anything is compiled.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ class Parts(NamedTuple):
 def build(config: ConfigDict) -> Parts:
     """Dataset, method and model of a configuration, or ValueError saying what to do."""
     augment.check(augmentation(config))
+    for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
     dataset = prepare(load(config), config)
     boundaries = metrics.boundary_names(dataset.ranks)
     unknown = [b for b in config.data.critical if b not in boundaries]
@@ -42,7 +46,9 @@ def build(config: ConfigDict) -> Parts:
     for index, stage in enumerate(method.stages):
         plan(config, dataset, stage, index)
         build_optimizer(config, stage)
-    return Parts(dataset, method, creator(config, method), tuple(config.data.critical))
+    create = creator(config, method)
+    nnx.eval_shape(create)  # the encoder's own checks, without computing anything
+    return Parts(dataset, method, create, tuple(config.data.critical))
 
 
 def load(config: ConfigDict) -> Dataset:
@@ -63,20 +69,9 @@ def load(config: ConfigDict) -> Dataset:
         )
     if data.threads < 1:
         raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
-    if data.name == "synthetic":
-        fields = ("size", "channels", "num_train", "num_val", "num_test", "seed")
-    else:
-        fields = (
-            "root",
-            "channels",
-            "order",
-            "val_fraction",
-            "test_fraction",
-            "merge_val",
-            "group_pattern",
-            "seed",
-        )
-    return DATASETS[data.name](**{field: data[field] for field in fields})
+    loader = DATASETS[data.name]
+    fields = inspect.signature(loader).parameters
+    return loader(**{field: data[field] for field in fields})
 
 
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:

@@ -16,7 +16,15 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, checkpoint, figures, inference, metrics, report
+from cloc_jax import (
+    assemble,
+    checkpoint,
+    figures,
+    inference,
+    metrics,
+    model_state,
+    report,
+)
 from cloc_jax import run_folder as folders
 from cloc_jax.progress import console
 
@@ -28,13 +36,12 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     parts = assemble.build(config)
     console.print("evaluating on validation and test data")
     stages = [_stage_record(folder, s.name) for s in parts.method.stages]
-    model = parts.create()
-    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    graph, like = model_state.split(parts.create())
     predict = inference.predictor(graph, parts.method)
     results: dict[str, Any] = {}
     predictions: list[tuple[str, dict[str, np.ndarray]]] = []
     for index, stage in enumerate(parts.method.stages):
-        state = checkpoint.load_model(folder.stage(stage.name), (params, rest))
+        state = checkpoint.load_model(folder.stage(stage.name), like)
         is_last = index + 1 == len(parts.method.stages)
         if not is_last and index:
             continue  # the report compares the first phase with the end
@@ -51,7 +58,7 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
             if is_last:
                 predictions.append((split, outputs))
         results["final" if is_last else "phase_one"] = scores
-    trained = nnx.merge(graph, *state)
+    trained = model_state.merge(graph, state)
     results |= _margins(trained, parts) | {
         "method": config.method.name,
         "dataset": config.data.name,
@@ -70,7 +77,7 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     _say(results, page)
 
 
-def _batching(config: ConfigDict) -> dict[str, int]:
+def _batching(config: ConfigDict) -> dict[str, Any]:
     return {
         "batch_size": config.train.eval_batch_size,
         "threads": config.data.threads,

@@ -7,8 +7,10 @@ import jax
 import numpy as np
 from flax import nnx
 
+from cloc_jax import model_state
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Method
+from cloc_jax.model_state import ModelState
 
 
 def predictor(graph: nnx.GraphDef, method: Method) -> Callable[..., dict[str, Any]]:
@@ -31,13 +33,13 @@ def embedder(graph: nnx.GraphDef, method: Method) -> Callable[..., dict[str, Any
     return embed
 
 
-def _evaluating(graph, state):
-    return nnx.view(nnx.merge(graph, *state, copy=True), use_running_average=True)
+def _evaluating(graph: nnx.GraphDef, state: ModelState) -> nnx.Module:
+    return nnx.view(model_state.merge(graph, state), use_running_average=True)
 
 
 def over(
     function: Callable[..., dict[str, Any]],
-    state,
+    state: ModelState,
     source: pipeline.Source,
     *,
     batch_size: int,

@@ -27,7 +27,7 @@ def build(
       learning_rate: the step size.
       weight_decay: decoupled decay, 0 for none.
     """
-    common = {
+    common: dict[str, Any] = {
         "name": name,
         "learning_rate": learning_rate,
         "weight_decay": weight_decay,

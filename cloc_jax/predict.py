@@ -5,12 +5,11 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from flax import nnx
 from ml_collections import ConfigDict
 from rich.markup import escape
 from rich.table import Table
 
-from cloc_jax import assemble, checkpoint, inference
+from cloc_jax import assemble, checkpoint, inference, model_state
 from cloc_jax import run_folder as folders
 from cloc_jax.data import folder as folder_data
 from cloc_jax.data import images
@@ -23,7 +22,8 @@ class Stack:
     """Images that are read already, as a source."""
 
     def __init__(self, arrays: list[np.ndarray], ids: list[str]):
-        self.ids, self._arrays = ids, arrays
+        self.ids: Sequence[str] = ids
+        self._arrays = arrays
         self.labels = np.zeros(len(arrays), np.int32)
 
     def __len__(self) -> int:
@@ -47,8 +47,8 @@ def predict(
     target = _target(folder, output)
     ranks = folder.read_dataset()["ranks"]
     method = assemble.build_method(config, len(ranks))
-    graph, params, rest = nnx.split(assemble.creator(config, method)(), nnx.Param, ...)
-    state = checkpoint.load_model(folder.stage(method.stages[-1].name), (params, rest))
+    graph, like = model_state.split(assemble.creator(config, method)())
+    state = checkpoint.load_model(folder.stage(method.stages[-1].name), like)
     predictor = inference.predictor(graph, method)
     rows: list[dict[str, str]] = []
     chunk = config.train.eval_batch_size

@@ -7,7 +7,6 @@ to the bit.
 """
 
 import hashlib
-import itertools
 import json
 import math
 import time
@@ -20,24 +19,27 @@ import numpy as np
 import optax
 import tensorboardX
 from flax import nnx
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, checkpoint, inference, interrupts, metrics, run_folder
+from cloc_jax import assemble, checkpoint, inference, interrupts, metrics, model_state
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
+from cloc_jax.model_state import ModelState
 from cloc_jax.progress import Display, console
+from cloc_jax.run_folder import RunFolder, write_json
+
+Record = dict[str, Any]  # where a run is, as plain data
 
 
 class Carry(NamedTuple):
     """All that a training step changes, on the device."""
 
-    params: nnx.State
-    rest: nnx.State  # batch statistics and other variables that are not trained
+    model: ModelState
     optimizer: optax.OptState
     step: Int[Array, ""]  # of the stage
     bad_step: Int[Array, ""]  # the first with a non-finite loss or gradient, or -1
-    totals: dict[str, Array]  # sums of the scalars since the epoch began
+    totals: dict[str, Float[Array, ""]]  # sums of scalars since the epoch began
 
 
 class NonFinite(ArithmeticError):
@@ -49,38 +51,332 @@ class Run(NamedTuple):
 
     config: ConfigDict
     parts: assemble.Parts
-    folder: run_folder.RunFolder
+    folder: RunFolder
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
     scalars: tensorboardX.SummaryWriter
 
 
-def train(config: ConfigDict, folder: run_folder.RunFolder, *, resume: bool) -> None:
+def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
     parts = assemble.build(config)
-    _announce(config, parts)
+    description = _describe(parts)
     if resume:
-        folder.check_same(config.to_dict(), _description(parts))
+        folder.check_same(config.to_dict(), description)
     else:
-        folder.create(config.to_dict(), _description(parts))
+        folder.create(config.to_dict(), description)
+    _announce(config, parts)
     checkpoints = checkpoint.Checkpoints(folder.checkpoints)
-    record = checkpoints.record() if checkpoints.latest() else _first_record(parts)
-    if resume:
-        folder.cut_history(record["rows"])
+    record = _first_record(parts)
+    if checkpoints.latest():
+        record = checkpoints.record()
         where = parts.method.stages[record["stage"]].name
-        console.print(f"resuming in stage {where} at step {record['step']}")
+        console.print(f"going on in stage {where} at step {record['step']}")
+    folder.cut_history(record["rows"])
     scalars = tensorboardX.SummaryWriter(
         str(folder.tensorboard), purge_step=record["total_steps"] + 1
     )
     with interrupts.requests() as requests, scalars:
         run = Run(config, parts, folder, checkpoints, requests, scalars)
-        # Evaluate and report right after; only they read the test split.
         while record["stage"] < len(parts.method.stages):
-            record = _train_stage(run, record)
+            record = StageRun(run, record).train()
     checkpoints.close()
 
 
-def _description(parts: assemble.Parts) -> dict[str, Any]:
+def _first_record(parts: assemble.Parts) -> Record:
+    return _stage_record(parts, 0) | {
+        "rows": 0,  # of the history
+        "total_steps": 0,  # over all stages, for TensorBoard
+    }
+
+
+def _stage_record(parts: assemble.Parts, index: int) -> Record:
+    """The part of the record that starts anew with each stage."""
+    stages = parts.method.stages
+    return {
+        "stage": index,
+        "step": 0,
+        "epoch": 0,  # epochs that are done and evaluated
+        "stop": stages[index].stop.init() if index < len(stages) else {},
+        "rule": "",  # the stop rule that fired
+        "reason": "",
+        "seconds": 0.0,
+    }
+
+
+class StageRun:
+    """One stage of a run, from its start or from a checkpoint within it."""
+
+    def __init__(self, run: Run, record: Record):
+        config, parts = run.config, run.parts
+        self.run, self.record = run, record
+        self.stage = parts.method.stages[record["stage"]]
+        self.plan = assemble.plan(config, parts.dataset, self.stage, record["stage"])
+        self.step = record["step"]
+        optimizer = assemble.build_optimizer(config, self.stage)
+        self.graph, model = model_state.split(self._entered())
+        key = jax.random.fold_in(jax.random.key(config.seed), record["stage"])
+        self.step_fn = make_step(self.graph, self.stage, optimizer, key)
+        names = scalar_names(self.graph, self.stage, model, next(self._batches(0)))
+        self.best = _copy(model)
+        self.carry = Carry(
+            model,
+            jax.jit(optimizer.init)(model.params),
+            jnp.zeros((), jnp.int32),
+            jnp.full((), -1, jnp.int32),
+            {name: jnp.zeros((), jnp.float32) for name in names},
+        )
+        if self.step:
+            restored = run.checkpoints.arrays((self.carry, self.best))
+            self.carry, self.best = restored
+        self.predict = inference.predictor(self.graph, parts.method)
+        self.started = time.monotonic() - record["seconds"]
+
+    def train(self) -> Record:
+        """Trains the stage to its end and returns the record that starts the next."""
+        steps, cap = self.plan.steps_per_epoch, self.run.config.train.max_epochs
+        with Display(self.stage.name, steps, cap, self.step) as display:
+            batches = self._batches(self.step)
+            while not self.record["rule"]:
+                means = self._train_epoch(batches, display)
+                display.text("evaluating")
+                self._end_epoch(means, self._evaluate(), display)
+        return self._hand_over()
+
+    def _train_epoch(self, batches: Iterator[pipeline.Batch], display: Display):
+        """Steps to the end of the epoch; the means of its scalars."""
+        every = self.run.config.train
+        last = (self.record["epoch"] + 1) * self.plan.steps_per_epoch
+        while self.step < last:
+            self.carry = self.step_fn(self.carry, next(batches))
+            self.step += 1
+            if self.step % every.log_steps == 0:
+                means = self._read()
+                display.step(self.step, means["loss"], means["accuracy"])
+            if self.step % every.checkpoint_steps == 0 and self.step < last:
+                self._save()
+            self._stop_if_asked()
+        return self._read()
+
+    def _evaluate(self) -> dict[str, dict[str, Any]]:
+        """Metrics of the clean training data and of the validation data."""
+        config, dataset = self.run.config, self.run.parts.dataset
+        scores = {}
+        for split in ("train", "val"):
+            source = dataset.splits[split]
+            outputs = inference.over(
+                self.predict,
+                self.carry.model,
+                source,
+                batch_size=config.train.eval_batch_size,
+                threads=config.data.threads,
+                between=self._stop_if_asked,
+            )
+            scores[split] = metrics.ordinal_metrics(
+                source.labels,
+                outputs["label"],
+                dataset.ranks,
+                outputs.get("probabilities"),
+            )
+        return scores
+
+    def _end_epoch(self, means: dict[str, float], scores, display: Display) -> None:
+        record, epoch = self.record, self.record["epoch"] + 1
+        verdict = self.stage.stop.update(
+            record["stop"], epoch, scores["train"], scores["val"]
+        )
+        row = {
+            "stage": self.stage.name,
+            "epoch": epoch,
+            "step": self.step,
+            "train": means,
+            "train_eval": _scalars(scores["train"]),
+            "val": _scalars(scores["val"]),
+            "margins": self._margins(),
+            "seconds": time.monotonic() - self.started,
+        }
+        total_steps = record["total_steps"] + self.plan.steps_per_epoch
+        self.run.folder.append_history(row)
+        _log(self.run.scalars, row, total_steps)
+        display.epoch(row)
+        if verdict.improved:
+            self.best = _copy(self.carry.model)
+        zeros = jax.tree.map(jnp.zeros_like, self.carry.totals)
+        self.carry = self.carry._replace(totals=zeros)
+        self.record = record | {
+            "epoch": epoch,
+            "stop": verdict.state,
+            "rule": verdict.rule,
+            "reason": verdict.reason,
+            "rows": record["rows"] + 1,
+            "total_steps": total_steps,
+        }
+        self._save()
+        self._stop_if_asked()
+
+    def _hand_over(self) -> Record:
+        """Writes the stage's model and what became of the stage."""
+        record, name = self.record, self.stage.name
+        console.print(f"{name} ended after epoch {record['epoch']}: {record['reason']}")
+        path = self.run.folder.stage(name)
+        is_best = self.stage.hand_over == "best"
+        checkpoint.save_model(path, self.best if is_best else self.carry.model)
+        summary = {
+            "name": name,
+            "epochs": record["epoch"],
+            "steps": self.step,
+            "stop_rule": record["rule"],
+            "stop_reason": record["reason"],
+            "seconds": record["seconds"],
+        }
+        write_json(path.with_suffix(".json"), summary)
+        return record | _stage_record(self.run.parts, record["stage"] + 1)
+
+    def _entered(self) -> nnx.Module:
+        """The model with which the stage starts."""
+        parts, index = self.run.parts, self.record["stage"]
+        model = parts.create()
+        if index:
+            graph, like = model_state.split(model)
+            before = self.run.folder.stage(parts.method.stages[index - 1].name)
+            model = model_state.merge(graph, checkpoint.load_model(before, like))
+            # Far from the stages' own keys, which are folded in by their index.
+            key = jax.random.key(self.run.config.seed)
+            seed = jax.random.fold_in(key, 1_000_000 + index)
+            self.stage.enter(model, {"initial": parts.create}, nnx.Rngs(seed))
+        return model
+
+    def _batches(self, first_step: int) -> Iterator[pipeline.Batch]:
+        config = self.run.config
+        return pipeline.training_batches(
+            self.run.parts.dataset.splits["train"],
+            self.plan,
+            augment=assemble.augmentation(config),
+            views=self.stage.views,
+            seed=(config.seed, self.record["stage"]),
+            first_step=first_step,
+            threads=config.data.threads,
+        )
+
+    def _read(self) -> dict[str, float]:
+        """Mean scalars since the epoch began: the only look at the device within it.
+
+        Raises NonFinite where a step went wrong since the last look.
+        """
+        bad_step, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
+        if bad_step >= 0:
+            ids = self.run.parts.dataset.splits["train"].ids
+            items = [ids[i] for i in self.plan.batch(int(bad_step))]
+            newest = self.run.checkpoints.latest()
+            good = self.run.folder.checkpoints / str(newest) if newest else "none yet"
+            raise NonFinite(
+                f"the loss or a gradient was not finite at step {int(bad_step)} of "
+                f"stage {self.stage.name}. Last good checkpoint: {good}. Try a smaller "
+                f"optimizer.learning_rate. The batch held: {', '.join(items)}"
+            )
+        done = (self.step - 1) % self.plan.steps_per_epoch + 1
+        return {name: float(total) / done for name, total in totals.items()}
+
+    def _save(self) -> str:
+        """Writes a checkpoint of where the stage is now and returns its path."""
+        self._read()  # never a checkpoint of a state that went wrong
+        self.record = self.record | {
+            "step": self.step,
+            "seconds": time.monotonic() - self.started,
+        }
+        number = self.run.checkpoints.save((self.carry, self.best), self.record)
+        return str(self.run.folder.checkpoints / str(number))
+
+    def _stop_if_asked(self) -> None:
+        if self.run.requests.number:
+            path = self._save()
+            raise interrupts.Interrupted(
+                self.run.requests.number,
+                f"stopped in stage {self.stage.name} at step {self.step}; everything "
+                f"is saved in {path}. Continue with the same command and --resume.",
+            )
+
+    def _margins(self) -> dict[str, float]:
+        parts = self.run.parts
+        view = parts.method.margins(model_state.merge(self.graph, self.carry.model))
+        if view is None:
+            return {}
+        names = metrics.boundary_names(parts.dataset.ranks)
+        return dict(zip(names, map(float, np.asarray(view.values)), strict=True))
+
+
+def make_step(
+    graph: nnx.GraphDef,
+    stage: Stage,
+    optimizer: optax.GradientTransformation,
+    key: Array,
+) -> Callable[[Carry, pipeline.Batch], Carry]:
+    """The compiled training step of a stage.
+
+    A step whose loss or gradient is not finite changes nothing, and no step after it
+    does: the carry stays at its last good state until the host notices.
+    """
+
+    def loss(params, rest, batch, step):
+        return _loss(graph, stage, ModelState(params, rest), batch, key, step)
+
+    def step(carry: Carry, batch: pipeline.Batch) -> Carry:
+        (_, (rest, scalars)), gradients = jax.value_and_grad(loss, has_aux=True)(
+            *carry.model, batch, carry.step
+        )
+        finite = jnp.isfinite(scalars["loss"] + optax.global_norm(gradients))
+        is_first = (carry.bad_step < 0) & ~finite
+        bad_step = jnp.where(is_first, carry.step, carry.bad_step)
+        params = carry.model.params
+        updates, state = optimizer.update(gradients, carry.optimizer, params)
+        updated = ModelState(optax.apply_updates(params, updates), rest)
+        model = model_state.merge(graph, updated)
+        stage.after_step(model, carry.step)
+        totals = jax.tree.map(jnp.add, carry.totals, scalars)
+        new = Carry(
+            model_state.split(model)[1], state, carry.step + 1, bad_step, totals
+        )
+        good = jax.tree.map(lambda a, b: jnp.where(bad_step < 0, a, b), new, carry)
+        return good._replace(bad_step=bad_step)
+
+    return jax.jit(step, donate_argnums=0)
+
+
+def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
+    """Names of the scalars that a stage's loss reports."""
+    shapes = jax.eval_shape(
+        lambda model, batch: _loss(graph, stage, model, batch, jax.random.key(0), 0),
+        model,
+        batch,
+    )
+    return list(shapes[1][1])
+
+
+def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
+    model = model_state.merge(graph, state)
+    rngs = nnx.Rngs(jax.random.fold_in(key, step))
+    value, scalars = stage.loss(model, batch, rngs)
+    return value, (model_state.split(model)[1].rest, scalars | {"loss": value})
+
+
+def _copy(state: Any) -> Any:
+    """A copy on the host that no donated buffer can reach."""
+    return jax.tree.map(lambda x: np.array(x, copy=True), state)
+
+
+def _scalars(scores: dict[str, Any]) -> dict[str, float | None]:
+    return {k: v for k, v in scores.items() if v is None or isinstance(v, float)}
+
+
+def _log(writer: tensorboardX.SummaryWriter, row: Record, total_steps: int) -> None:
+    for group in ("train", "train_eval", "val", "margins"):
+        for name, value in row[group].items():
+            if value is not None and math.isfinite(value):
+                writer.add_scalar(f"{group}/{name}", value, total_steps)
+    writer.flush()
+
+
+def _describe(parts: assemble.Parts) -> dict[str, Any]:
     """What the run keeps of its dataset: names, sizes, and a mark of every item."""
     splits = parts.dataset.splits
     mark = hashlib.sha256()
@@ -93,278 +389,6 @@ def _description(parts: assemble.Parts) -> dict[str, Any]:
         "notes": parts.dataset.notes,
         "sha256": mark.hexdigest(),
     }
-
-
-def _first_record(parts: assemble.Parts) -> dict[str, Any]:
-    return {
-        "stage": 0,
-        "step": 0,  # of the stage
-        "epoch": 0,  # epochs of the stage that are done and evaluated
-        "stop": parts.method.stages[0].stop.init(),
-        "rule": "",
-        "reason": "",
-        "rows": 0,  # of the history
-        "total_steps": 0,  # over all stages, for TensorBoard
-        "seconds": 0.0,  # of the stage
-    }
-
-
-def _train_stage(run: Run, record: dict[str, Any]) -> dict[str, Any]:
-    """Trains one stage to its end and returns the record that starts the next."""
-    config, parts = run.config, run.parts
-    index = record["stage"]
-    stage = parts.method.stages[index]
-    plan = assemble.plan(config, parts.dataset, stage, index)
-    optimizer = assemble.build_optimizer(config, stage)
-    model = _entered(run, index)
-    graph, params, rest = nnx.split(model, nnx.Param, ...)
-    batches_from = _batches(config, parts, stage, plan, index)
-    key = jax.random.fold_in(jax.random.key(config.seed), index)
-    step_fn, names = make_step(graph, stage, optimizer, key)
-    scalar_names = names(params, rest, next(batches_from(0)))
-    carry = Carry(
-        params,
-        rest,
-        jax.jit(optimizer.init)(params),
-        jnp.zeros((), jnp.int32),
-        jnp.full((), -1, jnp.int32),
-        {name: jnp.zeros((), jnp.float32) for name in scalar_names},
-    )
-    best = _copy((params, rest))
-    del model, params, rest  # the step donates their buffers
-    if run.checkpoints.latest() and (record["step"] or record["epoch"]):
-        carry, best = run.checkpoints.arrays((carry, best))
-    predict = inference.predictor(graph, parts.method)
-    started = time.monotonic() - record["seconds"]
-
-    def save(epoch_record):
-        epoch_record["seconds"] = time.monotonic() - started
-        number = run.checkpoints.save((carry, best), epoch_record)
-        return run.folder.checkpoints / str(number)
-
-    def stop_if_asked():
-        if run.requests.number:
-            path = save(record | {"step": step})
-            raise interrupts.Interrupted(
-                run.requests.number,
-                f"stopped in stage {stage.name} at step {step}; everything is in "
-                f"{path}. Continue with the same command and --resume.",
-            )
-
-    step = record["step"]
-    batches = batches_from(step)
-    with Display(
-        stage.name, plan.steps_per_epoch, config.train.max_epochs, step
-    ) as display:
-        while not record["rule"]:
-            last_step = (record["epoch"] + 1) * plan.steps_per_epoch
-            while step < last_step:
-                carry = step_fn(carry, next(batches))
-                step += 1
-                if step % config.train.log_steps == 0 or step == last_step:
-                    means = _read(carry, plan, run)
-                    display.step(step, means["loss"], means["accuracy"])
-                if step % config.train.checkpoint_steps == 0 and step < last_step:
-                    _read(carry, plan, run)
-                    save(record | {"step": step})
-                stop_if_asked()
-            means = _read(carry, plan, run)
-            display.text("evaluating")
-            scores = {}
-            for split in ("train", "val"):
-                outputs = inference.over(
-                    predict,
-                    (carry.params, carry.rest),
-                    parts.dataset.splits[split],
-                    batch_size=config.train.eval_batch_size,
-                    threads=config.data.threads,
-                    between=stop_if_asked,
-                )
-                scores[split] = metrics.ordinal_metrics(
-                    parts.dataset.splits[split].labels,
-                    outputs["label"],
-                    parts.dataset.ranks,
-                    outputs.get("probabilities"),
-                )
-            epoch = record["epoch"] + 1
-            verdict = stage.stop.update(
-                record["stop"], epoch, scores["train"], scores["val"]
-            )
-            row = {
-                "stage": stage.name,
-                "epoch": epoch,
-                "step": step,
-                "train": means,
-                "train_eval": _scalars(scores["train"]),
-                "val": _scalars(scores["val"]),
-                "margins": _margins(graph, carry, parts),
-                "seconds": time.monotonic() - started,
-            }
-            run.folder.append_history(row)
-            total = record["total_steps"] + plan.steps_per_epoch
-            _log(run.scalars, row, total)
-            display.epoch(row)
-            if verdict.improved:
-                best = _copy((carry.params, carry.rest))
-            carry = carry._replace(totals=jax.tree.map(jnp.zeros_like, carry.totals))
-            record = record | {
-                "step": step,
-                "epoch": epoch,
-                "stop": verdict.state,
-                "rule": verdict.rule,
-                "reason": verdict.reason,
-                "rows": record["rows"] + 1,
-                "total_steps": total,
-            }
-            save(record)
-            stop_if_asked()
-    console.print(
-        f"{stage.name} ended after epoch {record['epoch']}: {record['reason']}"
-    )
-    kept = best if stage.hand_over == "best" else (carry.params, carry.rest)
-    checkpoint.save_model(run.folder.stage(stage.name), kept)
-    run_folder.write_json(
-        run.folder.stage(stage.name).with_suffix(".json"),
-        {
-            "name": stage.name,
-            "epochs": record["epoch"],
-            "steps": step,
-            "stop_rule": record["rule"],
-            "stop_reason": record["reason"],
-            "seconds": record["seconds"],
-        },
-    )
-    if index + 1 == len(parts.method.stages):
-        return record | {"stage": index + 1}
-    return record | {
-        "stage": index + 1,
-        "step": 0,
-        "epoch": 0,
-        "stop": parts.method.stages[index + 1].stop.init(),
-        "rule": "",
-        "reason": "",
-        "seconds": 0.0,
-    }
-
-
-def make_step(
-    graph: nnx.GraphDef,
-    stage: Stage,
-    optimizer: optax.GradientTransformation,
-    key: Array,
-) -> tuple[Callable[[Carry, pipeline.Batch], Carry], Callable]:
-    """The compiled training step of a stage, and the names of its scalars.
-
-    A step whose loss or gradient is not finite changes nothing, and no step after it
-    does: the carry stays at its last good state until the host notices.
-    """
-
-    def loss(params, rest, batch, step):
-        # A copy, since batch statistics change within the trace of the gradient.
-        model = nnx.merge(graph, params, rest, copy=True)
-        rngs = nnx.Rngs(jax.random.fold_in(key, step))
-        value, scalars = stage.loss(model, batch, rngs)
-        return value, (nnx.split(model, nnx.Param, ...)[2], scalars | {"loss": value})
-
-    def step(carry: Carry, batch: pipeline.Batch) -> Carry:
-        (_, (rest, scalars)), gradients = jax.value_and_grad(loss, has_aux=True)(
-            carry.params, carry.rest, batch, carry.step
-        )
-        finite = jnp.isfinite(scalars["loss"] + optax.global_norm(gradients))
-        bad_step = jnp.where((carry.bad_step < 0) & ~finite, carry.step, carry.bad_step)
-        updates, state = optimizer.update(gradients, carry.optimizer, carry.params)
-        params = optax.apply_updates(carry.params, updates)
-        model = nnx.merge(graph, params, rest, copy=True)
-        stage.after_step(model, carry.step)
-        rest = nnx.split(model, nnx.Param, ...)[2]
-        totals = jax.tree.map(jnp.add, carry.totals, scalars)
-        new = Carry(params, rest, state, carry.step + 1, bad_step, totals)
-        good = jax.tree.map(lambda a, b: jnp.where(bad_step < 0, a, b), new, carry)
-        return good._replace(bad_step=bad_step)
-
-    def names(params, rest, batch):
-        shapes = jax.eval_shape(loss, params, rest, batch, jnp.zeros((), jnp.int32))
-        return list(shapes[1][1])
-
-    return jax.jit(step, donate_argnums=0), names
-
-
-def _entered(run: Run, index: int) -> nnx.Module:
-    """The model with which a stage starts."""
-    parts = run.parts
-    model = parts.create()
-    if index == 0:
-        return model
-    graph, params, rest = nnx.split(model, nnx.Param, ...)
-    before = run.folder.stage(parts.method.stages[index - 1].name)
-    params, rest = checkpoint.load_model(before, (params, rest))
-    model = nnx.merge(graph, params, rest)
-    rngs = nnx.Rngs(jax.random.fold_in(jax.random.key(run.config.seed), 1000 + index))
-    parts.method.stages[index].enter(model, {"initial": parts.create}, rngs)
-    return model
-
-
-def _batches(config, parts, stage, plan, index) -> Callable[[int], Iterator]:
-    def start(first_step: int) -> Iterator[pipeline.Batch]:
-        return pipeline.training_batches(
-            parts.dataset.splits["train"],
-            plan,
-            augment=assemble.augmentation(config),
-            views=stage.views,
-            seed=(config.seed, index),
-            first_step=first_step,
-            threads=config.data.threads,
-        )
-
-    return start
-
-
-def _read(carry: Carry, plan, run: Run) -> dict[str, float]:
-    """Mean scalars since the epoch began; the only look at the device between epochs.
-
-    Raises NonFinite where a step went wrong since the last look.
-    """
-    bad_step, step, totals = jax.device_get((carry.bad_step, carry.step, carry.totals))
-    if bad_step >= 0:
-        ids = run.parts.dataset.splits["train"].ids
-        items = [ids[i] for i in plan.batch(int(bad_step))]
-        newest = run.checkpoints.latest()
-        good = run.folder.checkpoints / str(newest) if newest else "none yet"
-        raise NonFinite(
-            f"the loss or a gradient was not finite at step {int(bad_step)}. The last "
-            f"good checkpoint: {good}. Try a smaller optimizer.learning_rate. The "
-            f"batch held: {', '.join(items)}"
-        )
-    done = (int(step) - 1) % plan.steps_per_epoch + 1
-    return {name: float(total) / done for name, total in totals.items()}
-
-
-def _margins(graph, carry: Carry, parts: assemble.Parts) -> dict[str, float]:
-    model = nnx.merge(graph, carry.params, carry.rest, copy=True)
-    view = parts.method.margins(model)
-    if view is None:
-        return {}
-    names = metrics.boundary_names(parts.dataset.ranks)
-    return dict(zip(names, map(float, np.asarray(view.values)), strict=True))
-
-
-def _copy(state):
-    """A copy on the host that no donated buffer can reach."""
-    return jax.tree.map(lambda x: np.array(x, copy=True), state)
-
-
-def _scalars(scores: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in scores.items() if v is None or isinstance(v, float)}
-
-
-def _log(writer, row: dict[str, Any], total_steps: int) -> None:
-    groups = ("train", "train_eval", "val", "margins")
-    for group, (name, value) in itertools.chain.from_iterable(
-        zip(itertools.repeat(g), row[g].items()) for g in groups
-    ):
-        if value is not None and math.isfinite(value):
-            writer.add_scalar(f"{group}/{name}", value, total_steps)
-    writer.flush()
 
 
 def _announce(config: ConfigDict, parts: assemble.Parts) -> None:

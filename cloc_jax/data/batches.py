@@ -110,7 +110,7 @@ def _mend(rank_of: np.ndarray, num_batches: int, pairs_each: int):
             continue  # mended already, by giving a pair to an earlier batch
         different = batches != rank  # [batch, pair]
         gives = (different.sum(1) >= 2) & (np.arange(num_batches) != index)
-        place = index * pairs_each
+        place = int(index) * pairs_each
         rest = np.flatnonzero(rank_of[used:] != rank)
         if len(rest):
             other = used + int(rest[0])

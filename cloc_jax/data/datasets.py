@@ -1,6 +1,6 @@
 """Datasets by name: ranks and the three splits as random-access sources."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cloc_jax.data import folder, synthetic
@@ -29,6 +29,9 @@ def load_synthetic(
         raise ValueError(
             f"data.channels is {channels}; the drawn knees are grey: use 1."
         )
+    for name, count in (("train", num_train), ("val", num_val), ("test", num_test)):
+        if count < 1:
+            raise ValueError(f"data.num_{name} is {count}; use 1 or more.")
     splits: dict[str, Source] = {}
     start = 0
     for split, count in (("train", num_train), ("val", num_val), ("test", num_test)):
@@ -63,4 +66,8 @@ def load_folder(
 
 
 # KOA is a folder as its official download leaves it.
-DATASETS = {"synthetic": load_synthetic, "folder": load_folder, "koa": load_folder}
+DATASETS: dict[str, Callable[..., Dataset]] = {
+    "synthetic": load_synthetic,
+    "folder": load_folder,
+    "koa": load_folder,
+}

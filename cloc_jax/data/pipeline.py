@@ -24,9 +24,10 @@ PREFETCH = 2  # batches on their way to the device while a step computes
 class Source(Protocol):
     """Random access to images, with their labels known without decoding."""
 
-    ids: Sequence[str]
-    labels: np.ndarray
-
+    @property
+    def ids(self) -> Sequence[str]: ...
+    @property
+    def labels(self) -> np.ndarray: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> np.ndarray: ...
 
@@ -51,7 +52,11 @@ class Prepared:
         self.ids, self.labels = source.ids, source.labels
         self.paths = getattr(source, "paths", None)  # where the images are files
         self._source = source
-        self._prepare = {"size": size, "crop": crop, "equalize": equalize}
+        self._prepare: dict[str, Any] = {
+            "size": size,
+            "crop": crop,
+            "equalize": equalize,
+        }
         fits = len(source) * size[0] * size[1] * channels <= cache_bytes
         self._kept: dict[int, np.ndarray] | None = {} if fits else None
 

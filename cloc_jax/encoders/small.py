@@ -37,6 +37,11 @@ class SmallResNet(nnx.Module):
         widths: tuple[int, int, int, int] = (16, 32, 64, 128),
         rngs: nnx.Rngs,
     ):
+        if len(widths) != 4 or min(widths) < 1:
+            raise ValueError(
+                f"encoder.widths is {tuple(widths)}; give the channels of the four "
+                "layers, such as (16, 32, 64, 128)."
+            )
         self.features = widths[-1]
         self.stem = nnx.Sequential(
             _conv(channels, widths[0], 3, 2, rngs), _norm(widths[0], rngs), jax.nn.relu

@@ -1,6 +1,7 @@
 """Methods: ways to learn ranks from images, one file each."""
 
 import inspect
+from collections.abc import Callable
 
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
@@ -9,7 +10,7 @@ from cloc_jax.methods.stopping import Stop, Verdict
 
 __all__ = ["METHODS", "Method", "Stage", "Stop", "Verdict", "build", "group_of"]
 
-METHODS = {"ce": ce, "cloc": cloc}
+METHODS: dict[str, Callable[..., Method]] = {"ce": ce, "cloc": cloc}
 
 
 def build(name: str, **settings) -> Method:

@@ -1,5 +1,7 @@
 """Cross-entropy alone: the classifier that ordinal methods are measured against."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import optax
 
@@ -20,7 +22,11 @@ def ce(
     activation: str,
 ) -> Method:
     """One stage: cross-entropy until validation stops improving, the best is kept."""
-    head = {"projection": projection, "hidden": hidden, "activation": activation}
+    head: dict[str, Any] = {
+        "projection": projection,
+        "hidden": hidden,
+        "activation": activation,
+    }
     network.check_head(**head)
 
     def init(encoder, rngs):

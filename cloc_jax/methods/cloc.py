@@ -5,6 +5,8 @@ learnt; phase two ("refine") freezes the margins and trains the network until
 validation stops improving.
 """
 
+from typing import Any
+
 from flax import nnx
 
 from cloc_jax import losses
@@ -35,7 +37,11 @@ def cloc(
     contrast: str,
 ) -> Method:
     """The paper's method; see `configs/base.py` for what each setting means."""
-    head = {"projection": projection, "hidden": hidden, "activation": activation}
+    head: dict[str, Any] = {
+        "projection": projection,
+        "hidden": hidden,
+        "activation": activation,
+    }
     network.check_head(**head)
     boundaries = num_ranks - 1
     entries = parse(margins, boundaries, floor=rho, start=margin_start)
@@ -85,7 +91,11 @@ def cloc(
         kinds = tuple(e.kind for e in entries) * (boundaries // len(entries))
         return MarginView(values, kinds, 2.0 if is_signed else 1.0)
 
-    limits = {"max_epochs": max_epochs, "patience": patience, "monitor": monitor}
+    limits: dict[str, Any] = {
+        "max_epochs": max_epochs,
+        "patience": patience,
+        "monitor": monitor,
+    }
     joint = Stage(
         name="joint",
         loss=loss,

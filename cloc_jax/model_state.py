@@ -1,0 +1,27 @@
+"""A model as plain arrays: objects inside compiled functions, arrays outside them."""
+
+from typing import Any, NamedTuple
+
+from flax import nnx
+
+
+class ModelState(NamedTuple):
+    """All arrays of a model."""
+
+    params: nnx.State  # what optimizers train
+    rest: nnx.State  # batch statistics and other variables
+
+
+def split(model: nnx.Module) -> tuple[nnx.GraphDef, ModelState]:
+    """A model's structure and its arrays."""
+    parts: Any = nnx.split(model, nnx.Param, ...)
+    graph, params, rest = parts
+    return graph, ModelState(params, rest)
+
+
+def merge(graph: nnx.GraphDef, state: ModelState) -> Any:
+    """The model again, with variables of its own.
+
+    A copy, since batch statistics may change within the trace of a gradient.
+    """
+    return nnx.merge(graph, *state, copy=True)

@@ -1,0 +1,33 @@
+"""Running launch.py as a user does, at a size that takes seconds."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Fewer than 15 test images: the picture of the embedding is then a quick PCA.
+TINY = [
+    "--config.data.num_train=48",
+    "--config.data.num_val=20",
+    "--config.data.num_test=14",
+    "--config.data.size=(24, 24)",
+    "--config.encoder.widths=(2, 4, 4, 4)",
+    "--config.method.hidden=8",
+    "--config.train.batch_size=8",
+    "--config.train.max_epochs=2",
+    "--config.train.checkpoint_steps=2",
+    "--config.train.eval_batch_size=32",
+]
+
+
+def launch(*arguments, cwd, script="launch.py", **environment):
+    """The finished process of `python launch.py arguments`."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )

@@ -1,0 +1,259 @@
+"""The program as a user meets it: one finished run, and every way to misuse it."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+
+import cv2
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from launching import ROOT, TINY, launch
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder to work in, with compiled programs kept between the runs in it."""
+    folder = tmp_path_factory.mktemp("launch")
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    yield folder
+    del os.environ["XDG_CACHE_HOME"]
+
+
+@pytest.fixture(scope="module")
+def finished(place):
+    """A run that nothing interrupted, made while TensorFlow would leave a trace."""
+    stub = place / "stub" / "tensorflow"
+    stub.mkdir(parents=True)
+    trace = place / "tensorflow-was-imported"
+    (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    path = os.pathsep.join([str(ROOT), str(stub.parent)])
+    process = launch(*TINY, "--run=whole", cwd=place, PYTHONPATH=path)
+    assert process.returncode == 0, process.stderr
+    assert not trace.exists()
+    return place / "whole", process
+
+
+def arrays(run, stage):
+    with ocp.StandardCheckpointer() as checkpointer:
+        tree = checkpointer.restore((run / "stages" / stage).absolute())
+    import jax
+
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def history(run):
+    rows = [json.loads(line) for line in (run / "history.jsonl").open()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def test_leaves_all_results(finished):
+    run, process = finished
+    for name in (
+        "config.json",
+        "history.jsonl",
+        "metrics.json",
+        "predictions.csv",
+        "confusion.png",
+        "margins.png",
+        "embedding.png",
+        "report.html",
+    ):
+        assert (run / name).stat().st_size > 0, name
+    assert list((run / "tensorboard").glob("events*"))
+    assert "joint ended after epoch 2" in process.stdout
+    assert "\x1b" not in process.stdout  # no terminal, no control sequences
+    assert process.stderr == ""
+
+
+def test_metrics_have_the_documented_keys(finished):
+    metrics = json.loads((finished[0] / "metrics.json").read_text())
+    for phase in ("phase_one", "final"):
+        for split, count in (("val", 20), ("test", 14)):
+            scores = metrics[phase][split]
+            assert scores["count"] == count
+            assert {"accuracy", "mae", "qwk", "one_off_accuracy"} < set(scores)
+            assert list(scores["boundaries"]) == ["0|1", "1|2", "2|3", "3|4"]
+    assert list(metrics["margins"]) == ["0|1", "1|2", "2|3", "3|4"]
+    assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
+    assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
+    assert metrics["critical"] == ["1|2"]
+
+
+def test_predictions_agree_with_metrics(finished):
+    run, _ = finished
+    rows = [r for r in csv.DictReader((run / "predictions.csv").open())]
+    test = [r for r in rows if r["split"] == "test"]
+    assert len(test) == 14 and len(rows) == 34
+    right = np.mean([r["true"] == r["predicted"] for r in test])
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert right == pytest.approx(metrics["final"]["test"]["accuracy"])
+    chances = np.array([[float(r[f"p_{k}"]) for k in range(5)] for r in rows])
+    np.testing.assert_allclose(chances.sum(1), np.ones(len(rows)), atol=1e-5)
+    assert (chances.argmax(1) == [int(r["predicted"]) for r in rows]).all()
+
+
+def test_phase_two_keeps_the_margins_to_the_bit(finished):
+    run, _ = finished
+    joint, refine = arrays(run, "joint"), arrays(run, "refine")
+    theta = [k for k in joint if "theta" in k]
+    assert len(theta) == 1
+    assert joint[theta[0]].tobytes() == refine[theta[0]].tobytes()
+    kernels = [k for k in joint if "kernel" in k]
+    assert all((joint[k] != refine[k]).any() for k in kernels)
+    rows = history(run)
+    assert rows[0]["margins"] != rows[1]["margins"]  # phase one moves them
+    assert rows[1]["margins"] == rows[2]["margins"] == rows[3]["margins"]
+
+
+def test_killed_anywhere_and_resumed_equals_uninterrupted(finished, place):
+    whole, _ = finished
+    command = [*TINY, "--run=parts"]
+    for kill, code in (
+        ("SIGKILL joint 3", -signal.SIGKILL),
+        ("SIGTERM joint 8", 128 + signal.SIGTERM),
+        ("SIGKILL joint handed_over", -signal.SIGKILL),
+        ("SIGINT refine 4", 128 + signal.SIGINT),
+        ("SIGKILL refine evaluate", -signal.SIGKILL),
+    ):
+        resume = ["--resume"] if (place / "parts").exists() else []
+        process = launch(
+            *command,
+            *resume,
+            cwd=place,
+            script="tests/killed_launch.py",
+            CLOC_KILL=kill,
+        )
+        assert process.returncode == code, (kill, process.stdout, process.stderr)
+        if code > 0:
+            assert (
+                "--resume" in process.stderr and "parts/checkpoints" in process.stderr
+            )
+    process = launch(*command, "--resume", cwd=place)
+    assert process.returncode == 0, process.stderr
+    assert history(place / "parts") == history(whole)
+    for stage in ("joint", "refine"):
+        a, b = arrays(whole, stage), arrays(place / "parts", stage)
+        assert list(a) == list(b)
+        assert all(a[k].tobytes() == b[k].tobytes() for k in a)
+    one, other = (
+        json.loads((run / "metrics.json").read_text())
+        for run in (whole, place / "parts")
+    )
+    assert one["final"] == other["final"] and one["margins"] == other["margins"]
+
+
+def test_an_existing_run_is_never_overwritten(finished, place):
+    process = launch(*TINY, "--run=whole", cwd=place)
+    assert process.returncode == 2
+    assert "--resume" in process.stderr and "--run=whole-2" in process.stderr
+
+
+def test_resuming_with_other_settings_is_refused(finished, place):
+    process = launch(
+        *TINY, "--run=whole", "--resume", "--config.train.batch_size=10", cwd=place
+    )
+    assert process.returncode == 2
+    assert "config.train.batch_size was 8, is now 10" in process.stderr
+
+
+def test_evaluate_makes_the_results_again(finished, place):
+    run, _ = finished
+    copy = place / "copy"
+    shutil.copytree(run, copy)
+    for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
+        (copy / name).unlink()
+    process = launch("evaluate", "--run=copy", cwd=place)
+    assert process.returncode == 0, process.stderr
+    for name in ("metrics.json", "predictions.csv"):
+        assert (copy / name).read_bytes() == (run / name).read_bytes()
+    assert (copy / "report.html").exists() and (copy / "confusion.png").exists()
+
+
+def test_predict_equals_the_evaluation(finished, place):
+    run, _ = finished
+    process = launch("predict", "--run=whole", run / "examples", cwd=place)
+    assert process.returncode == 0, process.stderr
+    rows = list(csv.DictReader((run / "predicted.csv").open()))
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    # The examples are test images, so their rows are in predictions.csv as well.
+    known = {
+        tuple(f"{float(r[f'p_{k}']):.4f}" for k in range(5))
+        for r in csv.DictReader((run / "predictions.csv").open())
+    }
+    assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
+    again = launch("predict", "--run=whole", run / "examples", cwd=place)
+    assert again.returncode == 0 and (run / "predicted-2.csv").exists()
+
+
+def test_predict_goes_on_past_a_broken_file(finished, place):
+    broken = place / "broken.png"
+    broken.write_bytes(b"not an image")
+    good = next((finished[0] / "examples").iterdir())
+    process = launch(
+        "predict", "--run=whole", "--output=out.csv", broken, good, cwd=place
+    )
+    assert process.returncode == 1
+    rows = list(csv.DictReader((place / "out.csv").open()))
+    assert "broken.png" in rows[0]["error"] and not rows[0]["predicted"]
+    assert rows[1]["predicted"] and not rows[1]["error"]
+
+
+def test_own_folder_of_images(place):
+    rng = np.random.default_rng(0)
+    for rank, name in enumerate(("none", "mild", "severe")):
+        folder = place / "images" / name
+        folder.mkdir(parents=True)
+        for i in range(20):
+            image = np.clip(rng.normal(60 + 60 * rank, 20, (30, 40)), 0, 255)
+            cv2.imwrite(str(folder / f"{i}.png"), image.astype(np.uint8))
+    process = launch(
+        f"--config={ROOT / 'configs' / 'folder.py'}",
+        *[a for a in TINY if "num_" not in a],
+        "--config.data.root=images",
+        "--config.data.order=('none','mild','severe')",
+        "--config.data.channels=1",
+        "--config.method.name=ce",
+        "--run=own",
+        cwd=place,
+    )
+    assert process.returncode == 0, process.stderr
+    metrics = json.loads((place / "own" / "metrics.json").read_text())
+    assert metrics["ranks"] == ["none", "mild", "severe"]
+    assert "phase_one" not in metrics and metrics["margins"] == {}
+    assert not (place / "own" / "examples").exists()  # the images are files already
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
+        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
+        (["--config=configs/nothing.py"], "configs/ has base.py, folder.py, koa.py"),
+        (["--batch_size=8"], "Unknown command line flag 'batch_size'"),
+        (["fly"], "unknown job 'fly'; use one of train, evaluate, predict"),
+        (["train", "images"], "takes flags only, but got 'images'"),
+        (["evaluate"], "add --run=DIR"),
+        (["evaluate", "--run=nowhere"], "nowhere is not a run"),
+        (["--resume", "--run=nowhere"], "nowhere is not a run"),
+        (["--config.train.batch_size=33"], "Try 32 or 34"),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path):
+    process = launch(*arguments, cwd=tmp_path)
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: ") and message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_may_stand_behind_its_overrides(tmp_path):
+    process = launch(
+        "--config.train.batch_size=8",
+        f"--config={ROOT / 'configs' / 'koa.py'}",
+        cwd=tmp_path,
+    )
+    assert process.returncode == 2 and "data.root is empty" in process.stderr
