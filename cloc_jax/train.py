@@ -324,7 +324,7 @@ def make_step(
         (_, (rest, scalars)), gradients = jax.value_and_grad(loss, has_aux=True)(
             *carry.model, batch, carry.step
         )
-        finite = jnp.isfinite(scalars["loss"] + optax.global_norm(gradients))
+        finite = jnp.isfinite(scalars["loss"] + optax.tree.norm(gradients))
         is_first = (carry.bad_step < 0) & ~finite
         bad_step = jnp.where(is_first, carry.step, carry.bad_step)
         params = carry.model.params

@@ -35,8 +35,8 @@ def get_config() -> ConfigDict:
     config.data.group_pattern = ""
     config.data.seed = 0  # of carved splits and of drawn images; not config.seed
     config.data.num_train = 2000  # drawn images only
-    config.data.num_val = 400
-    config.data.num_test = 1000
+    config.data.num_val = 400  # drawn images only
+    config.data.num_test = 1000  # drawn images only
     config.data.threads = 2  # that decode and augment
     config.data.cache_gib = 4.0  # keep a split's prepared images in memory up to this
 
@@ -47,9 +47,9 @@ def get_config() -> ConfigDict:
     config.augment.rotate_degrees = 0.0  # uniform in [-x, x]
     config.augment.translate = 0.0  # fraction of the side
     config.augment.scale = 0.0  # 0.1: a factor in [0.9, 1.1]
-    config.augment.shear_degrees = 0.0
+    config.augment.shear_degrees = 0.0  # uniform in [-x, x]
     config.augment.perspective = 0.0  # how far corners move, fraction of the side
-    config.augment.perspective_probability = 0.5
+    config.augment.perspective_probability = 0.5  # that corners move at all
     config.augment.blur_sigma = 0.0  # pixels, uniform in [0, x]
     config.augment.brightness = 0.0  # fraction of the range
     config.augment.contrast = 0.0  # 0.2: a factor in [0.8, 1.2]
@@ -57,15 +57,14 @@ def get_config() -> ConfigDict:
     config.augment.hue = 0.0  # fraction of the circle, colour images only
 
     config.encoder = ConfigDict()
-    config.encoder.name = "small"
+    config.encoder.name = "small"  # a residual network that needs no weights
     config.encoder.widths = (16, 32, 64, 128)  # ours: channels of the four layers
 
     config.method = ConfigDict()
     config.method.name = "cloc"  # cloc, or ce for cross-entropy alone
     # "learn", "shared", a number, or a list with one entry a boundary, such as
     # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learnt, fixed, start, floor.
-    config.method.margins = config_dict.placeholder(object)
-    config.method.margins = "learn"
+    config.method.margins = config_dict.FieldReference("learn", field_type=object)
     config.method.rho = 0.0  # floor of learnt margins
     config.method.margin_start = (0.5, 1.0)  # learnt margins start uniform in [a, b)
     config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
@@ -80,7 +79,7 @@ def get_config() -> ConfigDict:
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam, or sgd with momentum 0.9
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 1e-3  # constant
     config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
 
     config.train = ConfigDict()
@@ -93,7 +92,7 @@ def get_config() -> ConfigDict:
     # keeps only the margins; the paper says both.
     config.train.phase_two_init = "phase_one"
     config.train.sampling = "natural"  # ours: natural, or balanced over ranks
-    config.train.eval_batch_size = 256
+    config.train.eval_batch_size = 256  # ours; changes no result
     config.train.log_steps = 20  # steps between two looks at the loss
     config.train.checkpoint_steps = 500  # besides one at the end of each epoch
     return config

@@ -5,8 +5,18 @@ import pathlib
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
+import tempfile
+
 import jax
 import pytest
+
+# Many tests compile the same small programs, in this process and in those they start.
+CACHE = tempfile.TemporaryDirectory(prefix="cloc_jax-tests-")
+os.environ["XDG_CACHE_HOME"] = CACHE.name
+jax.config.update(
+    "jax_compilation_cache_dir", str(pathlib.Path(CACHE.name, "cloc_jax"))
+)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)

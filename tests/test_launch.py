@@ -15,11 +15,8 @@ from launching import ROOT, TINY, launch
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder to work in, with compiled programs kept between the runs in it."""
-    folder = tmp_path_factory.mktemp("launch")
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    yield folder
-    del os.environ["XDG_CACHE_HOME"]
+    """A folder to work in."""
+    return tmp_path_factory.mktemp("launch")
 
 
 @pytest.fixture(scope="module")

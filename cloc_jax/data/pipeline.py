@@ -7,7 +7,7 @@ and "mask" (False for padding).
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import grain
 import jax
@@ -21,6 +21,7 @@ Batch = dict[str, Any]
 PREFETCH = 2  # batches on their way to the device while a step computes
 
 
+@runtime_checkable
 class Source(Protocol):
     """Random access to images, with their labels known without decoding."""
 

@@ -7,7 +7,7 @@ the parameter groups that stages train or freeze. `features` is the width of the
 `is_signed` whether it can be negative (then cosines span [-1, 1], otherwise [0, 1]).
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, UInt8
 from cloc_jax.encoders import small
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What every encoder has."""
 

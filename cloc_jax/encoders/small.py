@@ -34,7 +34,7 @@ class SmallResNet(nnx.Module):
         self,
         *,
         channels: int,
-        widths: tuple[int, int, int, int] = (16, 32, 64, 128),
+        widths: tuple[int, ...] = (16, 32, 64, 128),
         rngs: nnx.Rngs,
     ):
         if len(widths) != 4 or min(widths) < 1:

@@ -5,7 +5,7 @@ learnt; phase two ("refine") freezes the margins and trains the network until
 validation stops improving.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from flax import nnx
 
@@ -33,7 +33,7 @@ def cloc(
     rho: float,
     margin_start: tuple[float, float],
     weight: float,
-    reduction: losses.Reduction,
+    reduction: str,
     contrast: str,
 ) -> Method:
     """The paper's method; see `configs/base.py` for what each setting means."""
@@ -69,7 +69,7 @@ def cloc(
             getattr(outputs, contrast),
             batch["label"],
             model.margins(),
-            reduction=reduction,
+            reduction=cast(losses.Reduction, reduction),
             where=batch["mask"],
         )
         return entropy + weight * contrast_loss, scalars | {"mmnp": contrast_loss}

@@ -1,0 +1,72 @@
+"""Configurations: the paper's values, and that every file fits the one schema."""
+
+import importlib
+import json
+import pathlib
+
+import pytest
+
+import launch
+from configs import base
+
+FILES = sorted(
+    p.stem for p in (pathlib.Path(launch.__file__).parent / "configs").glob("[a-z]*.py")
+)
+
+
+def test_the_papers_values_are_the_defaults():
+    config = base.get_config()
+    assert config.optimizer.name == "adam"
+    assert config.optimizer.learning_rate == 1e-3
+    assert config.optimizer.weight_decay == 0
+    assert config.train.max_epochs == 500
+    assert config.train.stop_accuracy == 0.95
+    assert config.train.patience == 10
+    assert config.method.name == "cloc"
+    assert config.method.margins == "learn"
+    assert config.method.rho == 0
+    assert config.method.margin_start == (0.5, 1.0)
+    assert config.method.weight == 1
+    assert config.method.contrast == "embedding"
+    assert config.method.projection == 0
+
+
+def test_koa_is_the_papers_protocol():
+    from configs import koa
+
+    config = koa.get_config()
+    assert config.data.crop == (120, 200) and config.data.equalize
+    assert config.data.critical == ("1|2",)
+    assert config.augment.perspective and config.augment.blur_sigma
+    assert not config.augment.flip_horizontal and not config.augment.flip_vertical
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_has_the_fields_of_base_and_survives_json(name):
+    config = importlib.import_module(f"configs.{name}").get_config()
+    schema = base.get_config()
+
+    def names(part, prefix=""):
+        for key, value in part.to_dict().items():
+            if isinstance(value, dict):
+                yield from names(part[key], f"{prefix}{key}.")
+            else:
+                yield prefix + key
+
+    assert set(names(config)) == set(names(schema))
+    saved = json.loads(json.dumps(config.to_dict()))
+    assert launch.saved_config(saved).to_dict() == config.to_dict()
+
+
+def test_every_field_of_base_has_its_comment():
+    lines = pathlib.Path(base.__file__).read_text().splitlines()
+    sections = {"data", "augment", "encoder", "method", "optimizer", "train"}
+    bare = [
+        line.strip()
+        for before, line in zip(lines, lines[1:], strict=False)
+        if line.startswith("    config.")
+        and line.split(" = ")[0].split(".")[-1] not in sections
+        and "#" not in line
+        and not before.strip().startswith("#")
+    ]
+    assert bare == []

@@ -1,0 +1,71 @@
+"""Who may import whom, so that every module can be read without the ones above it."""
+
+import ast
+import pathlib
+
+import pytest
+
+import cloc_jax
+
+PACKAGE = pathlib.Path(cloc_jax.__file__).parent
+JOBS = {"assemble", "train", "evaluate", "predict"}
+# Room -> rooms it may import from. A room is a module or a package of cloc_jax.
+ARROWS = {
+    "losses": set(),
+    "margins": set(),
+    "encoders": set(),
+    "metrics": set(),
+    "optimizer": set(),
+    "checkpoint": set(),
+    "run_folder": set(),
+    "interrupts": set(),
+    "progress": set(),
+    "model_state": set(),
+    "figures": {"metrics"},
+    "report": {"metrics"},
+    "data": set(),
+    "methods": {"losses", "margins", "encoders"},
+    "inference": {"methods", "data", "model_state"},
+}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_arrows(path):
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    ours = {n.split(".")[1] for n in imports(path) if n.startswith("cloc_jax.")}
+    ours.discard(room)
+    if room in JOBS:
+        return  # a job may see everything below it
+    if room == "__init__":
+        assert not ours
+        return
+    assert ours <= ARROWS[room], f"{room} imports {sorted(ours - ARROWS[room])}"
+    assert not any("ml_collections" in name for name in imports(path)), (
+        "only jobs see a ConfigDict; everything below takes plain arguments"
+    )
+
+
+def test_the_loss_can_be_copied_out():
+    for path in (PACKAGE / "losses").glob("*.py"):
+        foreign = {name.split(".")[0] for name in imports(path)}
+        assert foreign <= {"jax", "jaxtyping", "optax", "typing", "cloc_jax"} | {
+            "collections",
+            "functools",
+            "math",
+        }
+
+
+def test_nobody_imports_tensorflow():
+    for path in FILES:
+        assert not any(n.split(".")[0] == "tensorflow" for n in imports(path)), path
