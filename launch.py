@@ -20,6 +20,8 @@ import traceback
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from cloc_jax import supervision
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOBS = ("train", "evaluate", "predict")
 
@@ -34,6 +36,11 @@ flags.DEFINE_string(
     "run", "", "Folder of the run; when training, runs/<config> by default."
 )
 flags.DEFINE_bool("resume", False, "Go on with an interrupted run.")
+flags.DEFINE_string(
+    "coordinator", "", "HOST:PORT of process 0, for a run of several processes."
+)
+flags.DEFINE_integer("processes", 0, "How many processes train together.")
+flags.DEFINE_integer("process", -1, "Which of them this one is, from 0.")
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
 
 
@@ -73,11 +80,14 @@ def main(argv: list[str]) -> int:
     job, rest = (argv[1], argv[2:]) if argv[1:] else ("train", [])
     try:
         return run_job(job, rest)
-    except (ValueError, OSError, ArithmeticError) as error:
-        if not _is_ours(error):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
+        if _is_ours(error):
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        if "jax" in sys.modules and sys.modules["jax"].process_count() > 1:
+            traceback.print_exc()
+            supervision.give_up()
+        raise
 
 
 def run_job(job: str, arguments: list[str]) -> int:
@@ -93,11 +103,17 @@ def run_job(job: str, arguments: list[str]) -> int:
         )
     if job != "train" and not FLAGS.run:
         raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+    is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
+    if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
+        supervision.supervise()
     set_up_libraries()
     # Imported late, so that --help and mistakes answer at once.
-    from cloc_jax import evaluate, interrupts, predict, run_folder, train
+    from cloc_jax import evaluate, interrupts, predict, processes, progress, train
+    from cloc_jax import run_folder as folders
 
-    folder = run_folder.RunFolder(FLAGS.run or default_run())
+    processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
+    progress.console.quiet = not processes.is_first()
+    folder = folders.RunFolder(FLAGS.run or default_run())
     if job == "train":
         try:
             train.train(FLAGS.config, folder, resume=FLAGS.resume)
@@ -137,6 +153,7 @@ def saved_config(values: dict) -> ConfigDict:
                 part[key] = tuple(value) if isinstance(value, list) else value
 
     fill(config, values)
+    config.mesh = base.get_config().mesh  # whatever devices this machine has
     return config
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from flax import nnx
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from cloc_jax import encoders, methods, metrics, optimizer
+from cloc_jax import encoders, methods, metrics, optimizer, sharding
 from cloc_jax.data import augment, pipeline
 from cloc_jax.data.batches import BatchPlan
 from cloc_jax.data.datasets import DATASETS, Dataset
@@ -22,6 +23,7 @@ class Parts(NamedTuple):
     dataset: Dataset
     method: methods.Method
     create: Callable[[], nnx.Module]  # the model as it starts
+    mesh: Mesh
     critical: tuple[str, ...]
 
 
@@ -39,16 +41,18 @@ def build(config: ConfigDict) -> Parts:
             f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
             f"are {', '.join(boundaries)}."
         )
-    method = build_method(config, len(dataset.ranks))
+    mesh = sharding.make_mesh(config.mesh.devices)
+    method = build_method(config, len(dataset.ranks), mesh)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
         if config.train[name] < 1:
             raise ValueError(f"train.{name} is {config.train[name]}; use 1 or more.")
     for index, stage in enumerate(method.stages):
         plan(config, dataset, stage, index)
+        sharding.check_batch(config.train.batch_size, mesh)
         build_optimizer(config, stage)
     create = creator(config, method)
     nnx.eval_shape(create)  # the encoder's own checks, without computing anything
-    return Parts(dataset, method, create, tuple(config.data.critical))
+    return Parts(dataset, method, create, mesh, tuple(config.data.critical))
 
 
 def load(config: ConfigDict) -> Dataset:
@@ -91,13 +95,14 @@ def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
     return dataset._replace(splits=splits)
 
 
-def build_method(config: ConfigDict, num_ranks: int) -> methods.Method:
-    """The configured method for that many ranks."""
+def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Method:
+    """The configured method for that many ranks, its losses spread over a mesh."""
     train = config.train
     settings = config.method.to_dict()
     return methods.build(
         settings.pop("name"),
         num_ranks=num_ranks,
+        mesh=mesh,
         max_epochs=train.max_epochs,
         patience=train.patience,
         monitor=train.monitor,

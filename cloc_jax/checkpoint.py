@@ -63,13 +63,15 @@ def save_model(folder: pathlib.Path, state: Any) -> None:
         checkpointer.save(folder.absolute(), state, force=True)
 
 
-def load_model(folder: pathlib.Path, like: Any) -> Any:
+def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding) -> Any:
     """Reads a model that `save_model` wrote, shaped and typed as `like`."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"there is no trained model at {folder}; the run has not reached the end "
             "of that stage. Continue it with --resume."
         )
-    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    abstract = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), like
+    )
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder.absolute(), abstract)

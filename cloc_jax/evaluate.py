@@ -23,7 +23,9 @@ from cloc_jax import (
     inference,
     metrics,
     model_state,
+    processes,
     report,
+    sharding,
 )
 from cloc_jax import run_folder as folders
 from cloc_jax.progress import console
@@ -37,18 +39,22 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     console.print("evaluating on validation and test data")
     stages = [_stage_record(folder, s.name) for s in parts.method.stages]
     graph, like = model_state.split(parts.create())
-    predict = inference.predictor(graph, parts.method)
+    predict = inference.predictor(graph, parts.method, parts.mesh)
     results: dict[str, Any] = {}
     predictions: list[tuple[str, dict[str, np.ndarray]]] = []
     for index, stage in enumerate(parts.method.stages):
-        state = checkpoint.load_model(folder.stage(stage.name), like)
+        state = checkpoint.load_model(
+            folder.stage(stage.name), like, sharding.copied(parts.mesh)
+        )
         is_last = index + 1 == len(parts.method.stages)
         if not is_last and index:
             continue  # the report compares the first phase with the end
         scores = {}
         for split in ("val", "test"):
             source = parts.dataset.splits[split]
-            outputs = inference.over(predict, state, source, **_batching(config))
+            outputs = inference.over(
+                predict, state, source, parts.mesh, **_batching(config)
+            )
             scores[split] = metrics.ordinal_metrics(
                 source.labels,
                 outputs["label"],
@@ -69,10 +75,15 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
         "expect": config.expect,
         "environment": environment(),
     }
+    embed = inference.embedder(graph, parts.method, parts.mesh)
+    test = parts.dataset.splits["test"]
+    embeddings = inference.over(embed, state, test, parts.mesh, **_batching(config))
+    if not processes.is_first():
+        return
     folders.write_json(folder.metrics, results)
     _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
     _write_examples(folder.path / "examples", parts.dataset)
-    _draw(config, folder, parts, graph, state, results)
+    _draw(folder, parts, embeddings["embedding"], results)
     page = report.write_report(folder.path)
     _say(results, page)
 
@@ -159,7 +170,7 @@ def _write_examples(path: pathlib.Path, dataset) -> None:
             cv2.imwrite(str(path / f"grade-{name}.png"), source[int(item)])
 
 
-def _draw(config, folder, parts, graph, state, results) -> None:
+def _draw(folder, parts, embeddings: np.ndarray, results) -> None:
     test = results["final"]["test"]
     ranks, history = parts.dataset.ranks, folder.read_history()
     figures.confusion(
@@ -173,12 +184,8 @@ def _draw(config, folder, parts, graph, state, results) -> None:
         figures.margins(
             folder.path / "margins.png", history, ranks, results["margin_kinds"]
         )
-    embed = inference.embedder(graph, parts.method)
-    source = parts.dataset.splits["test"]
-    outputs = inference.over(embed, state, source, **_batching(config))
-    figures.embedding(
-        folder.path / "embedding.png", outputs["embedding"], source.labels, ranks
-    )
+    labels = parts.dataset.splits["test"].labels
+    figures.embedding(folder.path / "embedding.png", embeddings, labels, ranks)
 
 
 def _say(results: dict[str, Any], page: pathlib.Path) -> None:

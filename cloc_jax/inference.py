@@ -6,50 +6,56 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
-from cloc_jax import model_state
+from cloc_jax import model_state, sharding
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Method
 from cloc_jax.model_state import ModelState
 
+Function = Callable[[ModelState, jax.Array], dict[str, Any]]
 
-def predictor(graph: nnx.GraphDef, method: Method) -> Callable[..., dict[str, Any]]:
+
+def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
     """Compiled (state, images) -> what `method.predict` returns, in evaluation mode."""
-
-    @jax.jit
-    def predict(state, images):
-        return method.predict(_evaluating(graph, state), images, None)
-
-    return predict
+    return _compiled(lambda model, x: method.predict(model, x, None), graph, mesh)
 
 
-def embedder(graph: nnx.GraphDef, method: Method) -> Callable[..., dict[str, Any]]:
+def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
     """Compiled (state, images) -> {"embedding"}, in evaluation mode."""
-
-    @jax.jit
-    def embed(state, images):
-        return {"embedding": method.embed(_evaluating(graph, state), images)}
-
-    return embed
+    return _compiled(lambda m, x: {"embedding": method.embed(m, x)}, graph, mesh)
 
 
-def _evaluating(graph: nnx.GraphDef, state: ModelState) -> nnx.Module:
-    return nnx.view(model_state.merge(graph, state), use_running_average=True)
+def _compiled(function, graph: nnx.GraphDef, mesh: Mesh) -> Function:
+    def apply(state, images):
+        model = nnx.view(model_state.merge(graph, state), use_running_average=True)
+        return function(model, images)
+
+    # Every process receives all results.
+    return jax.jit(apply, out_shardings=sharding.copied(mesh))
 
 
 def over(
-    function: Callable[..., dict[str, Any]],
+    function: Function,
     state: ModelState,
     source: pipeline.Source,
+    mesh: Mesh,
     *,
     batch_size: int,
     threads: int,
     between: Callable[[], None] = lambda: None,
 ) -> dict[str, np.ndarray]:
     """`function` on every image of a source, in its order; `between` batches."""
-    batch_size = min(batch_size, len(source))
+    # Rounded up to what divides over the devices; padding is cut off at the end.
+    batch_size = -(-min(batch_size, len(source)) // mesh.size) * mesh.size
     parts = []
-    for batch in pipeline.evaluation_batches(source, batch_size, threads=threads):
+    for batch in pipeline.evaluation_batches(
+        source,
+        batch_size,
+        threads=threads,
+        share=pipeline.Share(jax.process_index(), jax.process_count()),
+        place=lambda batch: sharding.place_batch(batch, mesh),
+    ):
         outputs = function(state, batch["image"])
         parts.append({k: np.asarray(v) for k, v in outputs.items() if v is not None})
         between()

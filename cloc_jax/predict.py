@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from rich.markup import escape
 from rich.table import Table
 
-from cloc_jax import assemble, checkpoint, inference, model_state
+from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
 from cloc_jax.data import folder as folder_data
 from cloc_jax.data import images
@@ -46,15 +46,18 @@ def predict(
     files = _files(paths)
     target = _target(folder, output)
     ranks = folder.read_dataset()["ranks"]
-    method = assemble.build_method(config, len(ranks))
+    mesh = sharding.make_mesh()
+    method = assemble.build_method(config, len(ranks), mesh)
     graph, like = model_state.split(assemble.creator(config, method)())
-    state = checkpoint.load_model(folder.stage(method.stages[-1].name), like)
-    predictor = inference.predictor(graph, method)
+    state = checkpoint.load_model(
+        folder.stage(method.stages[-1].name), like, sharding.copied(mesh)
+    )
+    predictor = inference.predictor(graph, method, mesh)
     rows: list[dict[str, str]] = []
     chunk = config.train.eval_batch_size
     for start in range(0, len(files), chunk):
         part = files[start : start + chunk]
-        rows += _predict_some(config, predictor, state, part, ranks)
+        rows += _predict_some(config, predictor, state, mesh, part, ranks)
     with target.open("w", newline="") as file:
         columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
         writer = csv.DictWriter(file, columns, restval="")
@@ -65,7 +68,7 @@ def predict(
     return sum("error" in row for row in rows)
 
 
-def _predict_some(config, predictor, state, files, ranks) -> list[dict[str, str]]:
+def _predict_some(config, predictor, state, mesh, files, ranks) -> list[dict[str, str]]:
     data, arrays, rows = config.data, [], []
     for path in files:
         row = {"file": str(path)}
@@ -89,6 +92,7 @@ def _predict_some(config, predictor, state, files, ranks) -> list[dict[str, str]
         predictor,
         state,
         source,
+        mesh,
         batch_size=config.train.eval_batch_size,
         threads=config.data.threads,
     )

@@ -19,10 +19,20 @@ import numpy as np
 import optax
 import tensorboardX
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, checkpoint, inference, interrupts, metrics, model_state
+from cloc_jax import (
+    assemble,
+    checkpoint,
+    inference,
+    interrupts,
+    metrics,
+    model_state,
+    processes,
+    sharding,
+)
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
 from cloc_jax.model_state import ModelState
@@ -63,8 +73,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     description = _describe(parts)
     if resume:
         folder.check_same(config.to_dict(), description)
-    else:
+    elif processes.is_first():
         folder.create(config.to_dict(), description)
+    processes.wait("run folder")
     _announce(config, parts)
     checkpoints = checkpoint.Checkpoints(folder.checkpoints)
     record = _first_record(parts)
@@ -72,9 +83,12 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
         record = checkpoints.record()
         where = parts.method.stages[record["stage"]].name
         console.print(f"going on in stage {where} at step {record['step']}")
-    folder.cut_history(record["rows"])
+    if processes.is_first():
+        folder.cut_history(record["rows"])
     scalars = tensorboardX.SummaryWriter(
-        str(folder.tensorboard), purge_step=record["total_steps"] + 1
+        str(folder.tensorboard),
+        purge_step=record["total_steps"] + 1,
+        write_to_disk=processes.is_first(),
     )
     with interrupts.requests() as requests, scalars:
         run = Run(config, parts, folder, checkpoints, requests, scalars)
@@ -114,22 +128,31 @@ class StageRun:
         self.plan = assemble.plan(config, parts.dataset, self.stage, record["stage"])
         self.step = record["step"]
         optimizer = assemble.build_optimizer(config, self.stage)
-        self.graph, model = model_state.split(self._entered())
         key = jax.random.fold_in(jax.random.key(config.seed), record["stage"])
-        self.step_fn = make_step(self.graph, self.stage, optimizer, key)
+        self.graph, model = model_state.split(self._entered())
         names = scalar_names(self.graph, self.stage, model, next(self._batches(0)))
-        self.best = _copy(model)
-        self.carry = Carry(
-            model,
-            jax.jit(optimizer.init)(model.params),
-            jnp.zeros((), jnp.int32),
-            jnp.full((), -1, jnp.int32),
-            {name: jnp.zeros((), jnp.float32) for name in names},
+        self.carry = place_carry(
+            first_carry(model, optimizer, names),
+            parts.mesh,
+            shard_params=config.mesh.shard_params,
         )
+        shardings = jax.tree.map(lambda x: x.sharding, self.carry)
+        self.step_fn = make_step(self.graph, self.stage, optimizer, key, shardings)
+        self.copy = jax.jit(
+            lambda model: jax.tree.map(jnp.copy, model), out_shardings=shardings.model
+        )
+        self.begin_epoch = jax.jit(
+            lambda carry: carry._replace(
+                totals=jax.tree.map(jnp.zeros_like, carry.totals)
+            ),
+            donate_argnums=0,
+            out_shardings=shardings,
+        )
+        self.best = self.copy(self.carry.model)
         if self.step:
             restored = run.checkpoints.arrays((self.carry, self.best))
             self.carry, self.best = restored
-        self.predict = inference.predictor(self.graph, parts.method)
+        self.predict = inference.predictor(self.graph, parts.method, parts.mesh)
         self.started = time.monotonic() - record["seconds"]
 
     def train(self) -> Record:
@@ -155,12 +178,15 @@ class StageRun:
                 display.step(self.step, means["loss"], means["accuracy"])
             if self.step % every.checkpoint_steps == 0 and self.step < last:
                 self._save()
-            self._stop_if_asked()
+            # Several processes must agree, which is not free.
+            if jax.process_count() == 1 or self.step % every.log_steps == 0:
+                self._stop_if_asked()
         return self._read()
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:
         """Metrics of the clean training data and of the validation data."""
         config, dataset = self.run.config, self.run.parts.dataset
+        alone = jax.process_count() == 1
         scores = {}
         for split in ("train", "val"):
             source = dataset.splits[split]
@@ -168,9 +194,10 @@ class StageRun:
                 self.predict,
                 self.carry.model,
                 source,
+                self.run.parts.mesh,
                 batch_size=config.train.eval_batch_size,
                 threads=config.data.threads,
-                between=self._stop_if_asked,
+                between=self._stop_if_asked if alone else lambda: None,
             )
             scores[split] = metrics.ordinal_metrics(
                 source.labels,
@@ -196,13 +223,13 @@ class StageRun:
             "seconds": time.monotonic() - self.started,
         }
         total_steps = record["total_steps"] + self.plan.steps_per_epoch
-        self.run.folder.append_history(row)
+        if processes.is_first():
+            self.run.folder.append_history(row)
         _log(self.run.scalars, row, total_steps)
         display.epoch(row)
         if verdict.improved:
-            self.best = _copy(self.carry.model)
-        zeros = jax.tree.map(jnp.zeros_like, self.carry.totals)
-        self.carry = self.carry._replace(totals=zeros)
+            self.best = self.copy(self.carry.model)
+        self.carry = self.begin_epoch(self.carry)
         self.record = record | {
             "epoch": epoch,
             "stop": verdict.state,
@@ -229,7 +256,8 @@ class StageRun:
             "stop_reason": record["reason"],
             "seconds": record["seconds"],
         }
-        write_json(path.with_suffix(".json"), summary)
+        if processes.is_first():
+            write_json(path.with_suffix(".json"), summary)
         return record | _stage_record(self.run.parts, record["stage"] + 1)
 
     def _entered(self) -> nnx.Module:
@@ -239,7 +267,9 @@ class StageRun:
         if index:
             graph, like = model_state.split(model)
             before = self.run.folder.stage(parts.method.stages[index - 1].name)
-            model = model_state.merge(graph, checkpoint.load_model(before, like))
+            everywhere = sharding.copied(parts.mesh)
+            state = checkpoint.load_model(before, like, everywhere)
+            model = model_state.merge(graph, state)
             # Far from the stages' own keys, which are folded in by their index.
             key = jax.random.key(self.run.config.seed)
             seed = jax.random.fold_in(key, 1_000_000 + index)
@@ -256,6 +286,8 @@ class StageRun:
             seed=(config.seed, self.record["stage"]),
             first_step=first_step,
             threads=config.data.threads,
+            share=pipeline.Share(jax.process_index(), jax.process_count()),
+            place=lambda batch: sharding.place_batch(batch, self.run.parts.mesh),
         )
 
     def _read(self) -> dict[str, float]:
@@ -288,10 +320,11 @@ class StageRun:
         return str(self.run.folder.checkpoints / str(number))
 
     def _stop_if_asked(self) -> None:
-        if self.run.requests.number:
+        number = processes.largest(self.run.requests.number)
+        if number:
             path = self._save()
             raise interrupts.Interrupted(
-                self.run.requests.number,
+                number,
                 f"stopped in stage {self.stage.name} at step {self.step}; everything "
                 f"is saved in {path}. Continue with the same command and --resume.",
             )
@@ -310,8 +343,9 @@ def make_step(
     stage: Stage,
     optimizer: optax.GradientTransformation,
     key: Array,
+    shardings: Carry,
 ) -> Callable[[Carry, pipeline.Batch], Carry]:
-    """The compiled training step of a stage.
+    """The compiled training step of a stage; `shardings` as the carry's arrays lie.
 
     A step whose loss or gradient is not finite changes nothing, and no step after it
     does: the carry stays at its last good state until the host notices.
@@ -339,7 +373,26 @@ def make_step(
         good = jax.tree.map(lambda a, b: jnp.where(bad_step < 0, a, b), new, carry)
         return good._replace(bad_step=bad_step)
 
-    return jax.jit(step, donate_argnums=0)
+    return jax.jit(step, donate_argnums=0, out_shardings=shardings)
+
+
+def first_carry(
+    model: ModelState, optimizer: optax.GradientTransformation, names: list[str]
+) -> Carry:
+    """The carry before the first step of a stage whose scalars have these names."""
+    return Carry(
+        model,
+        jax.jit(optimizer.init)(model.params),
+        jnp.zeros((), jnp.int32),
+        jnp.full((), -1, jnp.int32),
+        {name: jnp.zeros((), jnp.float32) for name in names},
+    )
+
+
+def place_carry(carry: Carry, mesh: Mesh, *, shard_params: bool) -> Carry:
+    """The carry laid out over the mesh."""
+    shardings = sharding.state_shardings(carry, mesh, shard_params=shard_params)
+    return sharding.place_state(carry, shardings)
 
 
 def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
@@ -357,11 +410,6 @@ def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
     rngs = nnx.Rngs(jax.random.fold_in(key, step))
     value, scalars = stage.loss(model, batch, rngs)
     return value, (model_state.split(model)[1].rest, scalars | {"loss": value})
-
-
-def _copy(state: Any) -> Any:
-    """A copy on the host that no donated buffer can reach."""
-    return jax.tree.map(lambda x: np.array(x, copy=True), state)
 
 
 def _scalars(scores: dict[str, Any]) -> dict[str, float | None]:

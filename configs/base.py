@@ -82,6 +82,11 @@ def get_config() -> ConfigDict:
     config.optimizer.learning_rate = 1e-3  # constant
     config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
 
+    config.mesh = ConfigDict()
+    config.mesh.devices = 0  # over which a batch is split; 0 for all there are
+    # Split large parameters over the devices too; saves memory, costs communication.
+    config.mesh.shard_params = False
+
     config.train = ConfigDict()
     config.train.batch_size = 64  # ours; even, 4 or more
     config.train.max_epochs = 500  # of each phase

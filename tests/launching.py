@@ -26,7 +26,7 @@ def launch(*arguments, cwd, script="launch.py", **environment):
     return subprocess.run(
         [sys.executable, str(ROOT / script), *map(str, arguments)],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": ""} | environment,
         capture_output=True,
         text=True,
         timeout=300,

@@ -21,11 +21,14 @@ ARROWS = {
     "interrupts": set(),
     "progress": set(),
     "model_state": set(),
+    "sharding": set(),
+    "processes": set(),
+    "supervision": set(),
     "figures": {"metrics"},
     "report": {"metrics"},
     "data": set(),
     "methods": {"losses", "margins", "encoders"},
-    "inference": {"methods", "data", "model_state"},
+    "inference": {"methods", "data", "model_state", "sharding"},
 }
 
 

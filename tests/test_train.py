@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cloc_jax import assemble, model_state, train
+from cloc_jax import assemble, model_state, sharding, train
 from cloc_jax.run_folder import RunFolder
 from configs import quickstart
 
@@ -23,6 +23,7 @@ def tiny(**changes):
         "method.hidden": 8,
         "train.batch_size": 8,
         "train.max_epochs": 1,
+        "mesh.devices": 1,
     } | {k.replace("__", "."): v for k, v in changes.items()}
     config.update_from_flattened_dict(changes)
     return config
@@ -91,14 +92,12 @@ def stage_parts(config, index=0):
         "mask": jnp.ones(8, bool),
     }
     names = train.scalar_names(graph, stage, state, batch)
-    carry = train.Carry(
-        state,
-        jax.jit(optimizer.init)(state.params),
-        jnp.zeros((), jnp.int32),
-        jnp.full((), -1, jnp.int32),
-        {name: jnp.zeros((), jnp.float32) for name in names},
-    )
-    step = train.make_step(graph, stage, optimizer, jax.random.key(0))
+    carry = train.first_carry(state, optimizer, names)
+    shard_params = config.mesh.shard_params
+    carry = train.place_carry(carry, parts.mesh, shard_params=shard_params)
+    batch = sharding.place_batch(batch, parts.mesh)
+    shardings = jax.tree.map(lambda x: x.sharding, carry)
+    step = train.make_step(graph, stage, optimizer, jax.random.key(0), shardings)
     return step, carry, batch, parts, graph
 
 

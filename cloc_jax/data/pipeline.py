@@ -7,7 +7,7 @@ and "mask" (False for padding).
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import grain
 import jax
@@ -31,6 +31,16 @@ class Source(Protocol):
     def labels(self) -> np.ndarray: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> np.ndarray: ...
+
+
+class Share(NamedTuple):
+    """The rows of every batch that this process reads: one of several equal parts."""
+
+    part: int
+    parts: int
+
+
+WHOLE = Share(0, 1)
 
 
 class Prepared:
@@ -82,23 +92,30 @@ def training_batches(
     seed: Sequence[int],
     first_step: int,
     threads: int,
+    share: Share = WHOLE,
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
-    """Batches `first_step`, `first_step` + 1, … without end, on the device."""
+    """Batches `first_step`, `first_step` + 1, … without end, on the device.
+
+    Only this process's share of the rows is read; `place` makes whole batches of them.
+    """
+    rows = plan.batch_size // share.parts
 
     def element(position: int) -> Batch:
-        step, row = divmod(position, plan.batch_size)
+        step, row = divmod(position, rows)
+        row += share.part * rows
         item = int(plan.batch(step)[row])
-        # Seeded by position, so that no thread or process count changes an image.
-        rng = np.random.default_rng((*seed, position))
+        # Seeded by its place in the run, so that neither threads nor processes
+        # change an image.
+        rng = np.random.default_rng((*seed, step * plan.batch_size + row))
         drawn = tuple(
             augmentation.apply(augment, source[item], rng) for _ in range(views)
         )
         return _element(source, item, drawn[0] if views == 1 else drawn)
 
     # Longer than any run; Grain wants a length.
-    endless = grain.MapDataset.range(2**62 // plan.batch_size * plan.batch_size)
-    batches = endless.map(element).batch(plan.batch_size)
+    endless = grain.MapDataset.range(2**62 // rows * rows)
+    batches = endless.map(element).batch(rows)
     return _on_device(batches.slice(slice(first_step, None)), threads, place)
 
 
@@ -107,16 +124,20 @@ def evaluation_batches(
     batch_size: int,
     *,
     threads: int,
+    share: Share = WHOLE,
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
     """Every item once, in order; the last batch is filled up with masked copies."""
-    padded = -(-len(source) // batch_size) * batch_size
+    rows = batch_size // share.parts
+    num_batches = -(-len(source) // batch_size)
 
     def element(position: int) -> Batch:
+        batch, row = divmod(position, rows)
+        position = batch * batch_size + share.part * rows + row
         item = min(position, len(source) - 1)
         return _element(source, item, source[item], position < len(source))
 
-    batches = grain.MapDataset.range(padded).map(element).batch(batch_size)
+    batches = grain.MapDataset.range(num_batches * rows).map(element).batch(rows)
     return _on_device(batches, threads, place)
 
 

@@ -1,0 +1,52 @@
+"""Several processes that train one run together, on one machine or many."""
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+HEARTBEAT_SECONDS = 20  # after which a silent process counts as dead
+
+
+def connect(coordinator: str, count: int, index: int) -> None:
+    """Joins the processes of a run; does nothing for a run of one process.
+
+    Taken from the arguments, else from the variables JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID, else from SLURM.
+    """
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
+    count = count or int(os.environ.get("JAX_NUM_PROCESSES", 0))
+    if index < 0:
+        index = int(os.environ.get("JAX_PROCESS_ID", -1))
+    options: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
+    if coordinator or count or index >= 0:
+        if not coordinator or count < 1 or not 0 <= index < count:
+            raise ValueError(
+                f"a run of several processes needs all of --coordinator=HOST:PORT (is "
+                f"{coordinator!r}), --processes=COUNT (is {count}) and --process=INDEX "
+                f"from 0 (is {index}), as flags or as the variables "
+                "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID."
+            )
+        jax.distributed.initialize(coordinator, count, index, **options)
+    elif int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_PROCID" in os.environ:
+        jax.distributed.initialize(**options)
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes files and speaks."""
+    return jax.process_index() == 0
+
+
+def wait(name: str) -> None:
+    """Returns once every process has come here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def largest(value: int) -> int:
+    """The largest of the values that the processes bring."""
+    if jax.process_count() == 1:
+        return value
+    return int(np.max(multihost_utils.process_allgather(np.int32(value))))

@@ -1,0 +1,94 @@
+"""Spreading batches and parameters over a mesh of devices.
+
+The mesh has one axis. The batch is split along it; parameters are copied to every
+device, or split along it too where one of their axes divides (as in FSDP), which saves
+memory and costs communication. Either way a step computes what one device would: losses
+and batch statistics are those of the whole batch.
+"""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+AXIS = "data"
+SMALLEST_SPLIT = 2**12  # elements; smaller arrays are cheaper to copy than to gather
+
+
+def make_mesh(devices: int = 0) -> Mesh:
+    """A mesh of the first `devices` devices of all processes; 0 for all of them."""
+    available = jax.devices()
+    count = devices or len(available)
+    if not 1 <= count <= len(available):
+        raise ValueError(
+            f"mesh.devices is {devices}, but there are {len(available)} devices; use "
+            f"1 to {len(available)}, or 0 for all."
+        )
+    if jax.process_count() > 1 and count != len(available):
+        raise ValueError(
+            f"mesh.devices is {devices}, but a run of {jax.process_count()} processes "
+            f"uses all {len(available)} devices; use 0."
+        )
+    # Explicit axes, the default, would refuse the contrast over a split batch.
+    return jax.make_mesh(
+        (count,), (AXIS,), axis_types=(AxisType.Auto,), devices=available[:count]
+    )
+
+
+def check_batch(batch_size: int, mesh: Mesh) -> None:
+    """ValueError where a batch does not divide over the devices."""
+    devices = mesh.size
+    if batch_size % devices:
+        step = math.lcm(devices, 2)  # batches are even
+        below = batch_size // step * step
+        near = " or ".join(str(n) for n in (below, below + step) if n >= 4)
+        raise ValueError(
+            f"train.batch_size is {batch_size}, which does not divide over {devices} "
+            f"devices; try {near}, or use fewer devices (mesh.devices)."
+        )
+
+
+def split_batch(mesh: Mesh) -> NamedSharding:
+    """Sharding of arrays whose first axis is the batch."""
+    return NamedSharding(mesh, P(AXIS))
+
+
+def copied(mesh: Mesh) -> NamedSharding:
+    """Sharding of arrays that every device has whole."""
+    return NamedSharding(mesh, P())
+
+
+def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
+    """Sharding of every array of a state: its longest axis that divides, or copied."""
+
+    def one(leaf) -> NamedSharding:
+        axes = [a for a, n in enumerate(leaf.shape) if n % mesh.size == 0]
+        if not shard_params or not axes or math.prod(leaf.shape) < SMALLEST_SPLIT:
+            return copied(mesh)
+        axis = max(axes, key=lambda a: leaf.shape[a])
+        return NamedSharding(mesh, P(*(None,) * axis, AXIS))
+
+    return jax.tree.map(one, state)
+
+
+def place_state(state: Any, shardings: Any) -> Any:
+    """Arrays that every process holds alike, laid out as asked."""
+
+    def one(leaf, sharding):
+        value = np.asarray(leaf)
+        return jax.make_array_from_callback(
+            value.shape, sharding, lambda index: value[index]
+        )
+
+    return jax.tree.map(one, state, shardings)
+
+
+def place_batch(batch: Any, mesh: Mesh) -> Any:
+    """A batch on the devices, from the rows that each process has of it."""
+    sharding = split_batch(mesh)
+    return jax.tree.map(
+        lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch
+    )
