@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import cv2
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -34,12 +35,14 @@ def finished(place):
 
 
 def arrays(run, stage):
-    with ocp.StandardCheckpointer() as checkpointer:
-        tree = checkpointer.restore((run / "stages" / stage).absolute())
-    import jax
-
+    """The arrays of a stage's model by name, whatever devices wrote them."""
+    path = (run / "stages" / stage).absolute()
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        found = checkpointer.metadata(path).item_metadata.tree
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(np.ndarray), found)
+        tree = checkpointer.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def history(run):
