@@ -7,6 +7,7 @@
     python launch.py … --resume                         go on after an interruption
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
+    python launch.py bench --what=loss|step|scaling     time the loss or the step
 
 Any setting of configs/base.py can be overridden: --config.train.batch_size=32
 """
@@ -23,7 +24,7 @@ from ml_collections import ConfigDict, config_flags
 from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
-JOBS = ("train", "evaluate", "predict")
+JOBS = ("train", "evaluate", "predict", "bench")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -41,6 +42,21 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("processes", 0, "How many processes train together.")
 flags.DEFINE_integer("process", -1, "Which of them this one is, from 0.")
+flags.DEFINE_enum("what", "loss", ["loss", "step", "scaling"], "bench: what to time.")
+flags.DEFINE_list("batches", ["64", "128", "256", "512", "1024"], "bench: batch sizes.")
+flags.DEFINE_list("dims", ["128"], "bench: embedding widths, for the loss.")
+flags.DEFINE_list("dtypes", ["float32"], "bench: types of embeddings, for the loss.")
+flags.DEFINE_list(
+    "algorithms",
+    ["dense", "sorted", "released"],
+    "bench: forms of the loss; released needs PyTorch.",
+)
+flags.DEFINE_list("devices", ["1"], "bench: device counts.")
+flags.DEFINE_integer("ranks", 5, "bench: ranks of the labels, for the loss.")
+flags.DEFINE_integer("rounds", 15, "bench: timed calls of each program.")
+flags.DEFINE_bool(
+    "calibrate", False, "bench: record which form of the loss is faster here."
+)
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
 
 
@@ -101,7 +117,7 @@ def run_job(job: str, arguments: list[str]) -> int:
             f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
             "written --config.data.root=DIR."
         )
-    if job != "train" and not FLAGS.run:
+    if job in ("evaluate", "predict") and not FLAGS.run:
         raise ValueError(f"{job} needs a trained run: add --run=DIR.")
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
@@ -111,6 +127,8 @@ def run_job(job: str, arguments: list[str]) -> int:
     from cloc_jax import evaluate, interrupts, predict, processes, progress, train
     from cloc_jax import run_folder as folders
 
+    if job == "bench":
+        return run_bench()
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     folder = folders.RunFolder(FLAGS.run or default_run())
@@ -128,6 +146,38 @@ def run_job(job: str, arguments: list[str]) -> int:
         return 0
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
+
+
+def run_bench() -> int:
+    from cloc_jax import bench
+
+    def numbers(name: str) -> list[int]:
+        given: list[str] = FLAGS[name].value or []
+        try:
+            return [int(value) for value in given]
+        except ValueError:
+            raise ValueError(
+                f"--{name} is {','.join(given)}; give whole numbers with "
+                "commas between them."
+            ) from None
+
+    dims, ranks = numbers("dims"), FLAGS.ranks
+    if FLAGS.calibrate:
+        bench.calibrate(ranks=ranks, dim=dims[0], rounds=FLAGS.rounds)
+        return 0
+    bench.bench(
+        FLAGS.what,
+        FLAGS.config,
+        pathlib.Path(FLAGS.run or "runs/bench"),
+        batches=numbers("batches"),
+        dims=dims,
+        dtypes=FLAGS.dtypes,
+        algorithms=FLAGS.algorithms,
+        devices=numbers("devices"),
+        ranks=ranks,
+        rounds=FLAGS.rounds,
+    )
+    return 0
 
 
 def default_run() -> str:
@@ -162,12 +212,12 @@ def set_up_libraries() -> None:
     import cv2
     import jax
 
+    from cloc_jax import environment
+
     logging.set_verbosity(logging.WARNING)
     cv2.setNumThreads(0)  # the pipeline's threads are enough
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    jax.config.update(
-        "jax_compilation_cache_dir", str(pathlib.Path(cache) / "cloc_jax")
-    )
+    cache = environment.cache_folder()
+    jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 

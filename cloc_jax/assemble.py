@@ -4,17 +4,31 @@ Every setting is checked here, before anything is compiled.
 """
 
 import inspect
+import json
+import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from cloc_jax import encoders, methods, metrics, optimizer, sharding
+from cloc_jax import (
+    encoders,
+    environment,
+    losses,
+    methods,
+    metrics,
+    optimizer,
+    sharding,
+)
 from cloc_jax.data import augment, pipeline
 from cloc_jax.data.batches import BatchPlan
 from cloc_jax.data.datasets import DATASETS, Dataset
+from cloc_jax.run_folder import write_json
+
+CROSSOVERS = "crossovers.json"
 
 
 class Parts(NamedTuple):
@@ -99,6 +113,8 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     """The configured method for that many ranks, its losses spread over a mesh."""
     train = config.train
     settings = config.method.to_dict()
+    if settings["algorithm"] == "auto":
+        settings["algorithm"] = choose_algorithm(train.batch_size)
     return methods.build(
         settings.pop("name"),
         num_ranks=num_ranks,
@@ -111,6 +127,25 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
         phase_two_init=train.phase_two_init,
         **settings,
     )
+
+
+def choose_algorithm(batch_size: int) -> str:
+    """How to compute the loss here: by what was measured on this backend."""
+    recorded = read_crossovers(environment.cache_folder())
+    backend = jax.default_backend()
+    return losses.choose_algorithm(batch_size, backend, losses.DENSE_UP_TO | recorded)
+
+
+def read_crossovers(folder: pathlib.Path) -> dict[str, int]:
+    """Largest batch for the dense form by backend, as `bench --calibrate` wrote it."""
+    path = folder / CROSSOVERS
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def record_crossover(folder: pathlib.Path, backend: str, dense_up_to: int) -> None:
+    """Adds a backend to what `read_crossovers` reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / CROSSOVERS, read_crossovers(folder) | {backend: dense_up_to})
 
 
 def creator(config: ConfigDict, method: methods.Method) -> Callable[[], nnx.Module]:

@@ -6,12 +6,9 @@ The only job that reads the test split, and it changes nothing that training rea
 import csv
 import json
 import pathlib
-import platform
-from importlib import metadata
 from typing import Any
 
 import cv2
-import jax
 import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
@@ -19,6 +16,7 @@ from ml_collections import ConfigDict
 from cloc_jax import (
     assemble,
     checkpoint,
+    environment,
     figures,
     inference,
     metrics,
@@ -73,7 +71,7 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
         "stages": stages,
         "seconds": _seconds(stages),
         "expect": config.expect,
-        "environment": environment(),
+        "environment": environment.environment(),
     }
     embed = inference.embedder(graph, parts.method, parts.mesh)
     test = parts.dataset.splits["test"]
@@ -125,17 +123,6 @@ def _seconds(stages: list[dict[str, Any]]) -> dict[str, float]:
         ["phase_one", "phase_two"] if len(stages) == 2 else [s["name"] for s in stages]
     )
     return dict(zip(names, spent, strict=True)) | {"total": sum(spent)}
-
-
-def environment() -> dict[str, str]:
-    """Where a figure was made: versions and devices."""
-    devices = jax.devices()
-    packages = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
-    return {
-        "device": f"{devices[0].device_kind} x{len(devices)}",
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in packages},
-    }
 
 
 def _write_predictions(path: pathlib.Path, dataset, predictions) -> None:

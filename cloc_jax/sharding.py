@@ -7,6 +7,7 @@ and batch statistics are those of the whole batch.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -72,6 +73,26 @@ def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
         return NamedSharding(mesh, P(*(None,) * axis, AXIS))
 
     return jax.tree.map(one, state)
+
+
+def over_batch(loss: Callable, mesh: Mesh) -> Callable:
+    """A contrastive loss of a batch that lies split over the mesh.
+
+    `loss(embeddings, labels, margins, where=…, axis_name=…)` is called on every device
+    with its share of the batch, and the result with (embeddings, labels, margins,
+    where). XLA could split the loss by itself, but not along the anchors throughout.
+    """
+    axis_name = AXIS if mesh.size > 1 else None
+
+    def of_share(embeddings, labels, margins, where):
+        return loss(embeddings, labels, margins, where=where, axis_name=axis_name)
+
+    if axis_name is None:
+        return of_share
+    split = P(AXIS)
+    return jax.shard_map(
+        of_share, mesh=mesh, in_specs=(split, split, P(), split), out_specs=P()
+    )
 
 
 def place_state(state: Any, shardings: Any) -> Any:

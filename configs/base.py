@@ -70,6 +70,8 @@ def get_config() -> ConfigDict:
     config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
     # mean: over triplets (ours); paper: sum an anchor; official: as released.
     config.method.reduction = "mean"
+    # How MMNP is computed: dense, sorted, or auto for the faster one. The same value.
+    config.method.algorithm = "auto"
     # Where the contrast acts: embedding (paper), hidden or logits (released README).
     config.method.contrast = "embedding"
     # Width of a signed linear projection before contrast and classifier; 0 for none.

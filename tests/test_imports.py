@@ -8,7 +8,7 @@ import pytest
 import cloc_jax
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).parent
-JOBS = {"assemble", "train", "evaluate", "predict"}
+JOBS = {"assemble", "train", "evaluate", "predict", "bench"}
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.
 ARROWS = {
     "losses": set(),
@@ -24,10 +24,13 @@ ARROWS = {
     "sharding": set(),
     "processes": set(),
     "supervision": set(),
+    "environment": set(),
+    "stopwatch": set(),
+    "released_loop": set(),
     "figures": {"metrics"},
     "report": {"metrics"},
     "data": set(),
-    "methods": {"losses", "margins", "encoders"},
+    "methods": {"losses", "margins", "encoders", "sharding"},
     "inference": {"methods", "data", "model_state", "sharding"},
 }
 

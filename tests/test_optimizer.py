@@ -7,7 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from cloc_jax import encoders, methods, model_state, optimizer
+from cloc_jax import encoders, methods, model_state, optimizer, sharding
 from cloc_jax.methods.method import NETWORK
 
 SETTINGS = {"name": "adam", "learning_rate": 0.1, "weight_decay": 0.0}
@@ -18,6 +18,7 @@ def model():
     method = methods.build(
         "cloc",
         num_ranks=4,
+        mesh=sharding.make_mesh(1),
         max_epochs=1,
         patience=1,
         monitor="mae",
@@ -32,6 +33,7 @@ def model():
         margin_start=(0.5, 1.0),
         weight=1.0,
         reduction="mean",
+        algorithm="auto",
         contrast="embedding",
     )
 

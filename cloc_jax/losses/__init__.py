@@ -1,5 +1,34 @@
 """Losses: pure functions on arrays."""
 
-from cloc_jax.losses.multi_margin import REDUCTIONS, Reduction, mmnp
+from cloc_jax.losses.multi_margin import (
+    ALGORITHMS,
+    DENSE_UP_TO,
+    REDUCTIONS,
+    Algorithm,
+    HingeSums,
+    Reduction,
+    active_triplets,
+    choose_algorithm,
+    hinge_sums,
+    hinge_sums_of,
+    mmnp,
+    unit_vectors,
+)
+from cloc_jax.losses.violations import Violations, violations
 
-__all__ = ["REDUCTIONS", "Reduction", "mmnp"]
+__all__ = [
+    "ALGORITHMS",
+    "DENSE_UP_TO",
+    "REDUCTIONS",
+    "Algorithm",
+    "HingeSums",
+    "Reduction",
+    "Violations",
+    "active_triplets",
+    "choose_algorithm",
+    "hinge_sums",
+    "hinge_sums_of",
+    "mmnp",
+    "unit_vectors",
+    "violations",
+]

@@ -5,11 +5,13 @@ learnt; phase two ("refine") freezes the margins and trains the network until
 validation stops improving.
 """
 
-from typing import Any, cast
+import functools
+from typing import Any
 
 from flax import nnx
+from jax.sharding import Mesh
 
-from cloc_jax import losses
+from cloc_jax import losses, sharding
 from cloc_jax.margins import Margins, parse
 from cloc_jax.methods import network
 from cloc_jax.methods.ce import cross_entropy
@@ -20,6 +22,7 @@ from cloc_jax.methods.stopping import stop_rule
 def cloc(
     *,
     num_ranks: int,
+    mesh: Mesh,
     max_epochs: int,
     patience: int,
     monitor: str,
@@ -34,6 +37,7 @@ def cloc(
     margin_start: tuple[float, float],
     weight: float,
     reduction: str,
+    algorithm: str,
     contrast: str,
 ) -> Method:
     """The paper's method; see `configs/base.py` for what each setting means."""
@@ -50,10 +54,14 @@ def cloc(
     for name, value, choices in (
         ("method.contrast", contrast, network.CONTRASTS),
         ("method.reduction", reduction, losses.REDUCTIONS),
+        ("method.algorithm", algorithm, losses.ALGORITHMS),
         ("train.phase_two_init", phase_two_init, ("phase_one", "pretrained")),
     ):
         if value not in choices:
             raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
+
+    options: dict[str, Any] = {"reduction": reduction, "algorithm": algorithm}
+    mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
 
     def init(encoder, rngs):
         return network.Network(
@@ -65,12 +73,8 @@ def cloc(
     def loss(model, batch, rngs):
         outputs = model(batch["image"])
         entropy, scalars = cross_entropy(outputs.logits, batch)
-        contrast_loss = losses.mmnp(
-            getattr(outputs, contrast),
-            batch["label"],
-            model.margins(),
-            reduction=cast(losses.Reduction, reduction),
-            where=batch["mask"],
+        contrast_loss = mmnp(
+            getattr(outputs, contrast), batch["label"], model.margins(), batch["mask"]
         )
         return entropy + weight * contrast_loss, scalars | {"mmnp": contrast_loss}
 

@@ -1,0 +1,26 @@
+"""Pictures of a run and of benchmarks, one family a file.
+
+Every picture has a function that builds the Figure and one that saves it as a PNG.
+Figures are plain objects, never pyplot's global ones, so they can be drawn from any
+thread.
+"""
+
+from cloc_jax.figures.confusion import confusion, confusion_figure
+from cloc_jax.figures.courses import curves, curves_figure, margins, margins_figure
+from cloc_jax.figures.embeddings import embedding, embedding_figure
+from cloc_jax.figures.growth import exponent, growth, growth_figure, series
+
+__all__ = [
+    "confusion",
+    "confusion_figure",
+    "curves",
+    "curves_figure",
+    "embedding",
+    "embedding_figure",
+    "exponent",
+    "growth",
+    "growth_figure",
+    "margins",
+    "margins_figure",
+    "series",
+]
