@@ -1,12 +1,14 @@
 """What a person sees of training: a live line in a terminal, a row an epoch."""
 
+import sys
 import time
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-console = Console(highlight=False)
+# A file has no width; tables should not be squeezed into that of a punched card.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 class Display:
