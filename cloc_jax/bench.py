@@ -41,6 +41,7 @@ from cloc_jax.stopwatch import (
 FLOOR = "floor"
 RELEASED = "released"  # a loop in PyTorch, timed where PyTorch is installed
 RELEASED_UP_TO = 512  # beyond, one call takes minutes
+DENSE_UP_TO = 512  # beyond, it needs gigabytes
 Cell = dict[str, Any]
 
 
@@ -128,8 +129,8 @@ def _loss_programs(data, algorithms: Sequence[str], mesh: Mesh) -> dict[str, Any
             if is_possible and util.find_spec("torch"):
                 programs[RELEASED] = _released(*data)
             continue
-        if algorithm == "dense" and batch**3 > 2**31:
-            continue  # would need many gigabytes
+        if algorithm == "dense" and batch > DENSE_UP_TO:
+            continue
         options: dict[str, Any] = {"algorithm": algorithm}
         loss = functools.partial(losses.mmnp, **options)
         gradient = jax.value_and_grad(sharding.over_batch(loss, mesh), argnums=(0, 2))
