@@ -9,6 +9,8 @@ import pathlib
 from typing import Any
 
 import cv2
+import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
@@ -19,6 +21,7 @@ from cloc_jax import (
     environment,
     figures,
     inference,
+    losses,
     metrics,
     model_state,
     processes,
@@ -28,7 +31,7 @@ from cloc_jax import (
 from cloc_jax import run_folder as folders
 from cloc_jax.progress import console
 
-EMBEDDED = 2000  # most points of the embedding's picture
+VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 
 
 def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
@@ -78,6 +81,10 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     embeddings = inference.over(embed, state, test, parts.mesh, **_batching(config))
     if not processes.is_first():
         return
+    if results["margins"] and config.method.contrast == "embedding":
+        results["violated"] = _violated(
+            embeddings["embedding"], test.labels, results["margins"]
+        )
     folders.write_json(folder.metrics, results)
     _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
     _write_examples(folder.path / "examples", parts.dataset)
@@ -115,6 +122,19 @@ def _margins(model: nnx.Module, parts: assemble.Parts) -> dict[str, Any]:
         "margin_kinds": dict(zip(names, view.kinds, strict=True)),
         "margin_limit": view.limit,
     }
+
+
+def _violated(
+    embeddings: np.ndarray, labels: np.ndarray, margins: dict[str, float]
+) -> dict[str, float]:
+    """Share of the triplets across each boundary that miss the margin."""
+    some = slice(VIOLATIONS_OF)
+    shares = jax.jit(losses.violations)(
+        jnp.asarray(embeddings[some]),
+        jnp.asarray(labels[some]),
+        jnp.asarray(list(margins.values()), jnp.float32),
+    ).share
+    return dict(zip(margins, map(float, np.asarray(shares)), strict=True))
 
 
 def _seconds(stages: list[dict[str, Any]]) -> dict[str, float]:

@@ -229,6 +229,7 @@ def _margin_rows(
 ) -> list[dict[str, Any]]:
     values = scores.get("margins") or {}
     kinds = scores.get("margin_kinds") or {}
+    violated = scores.get("violated") or {}
     largest = max([abs(value) for value in values.values()], default=0)
     return [
         {
@@ -237,6 +238,7 @@ def _margin_rows(
             "high": ranks[i + 1],
             "kind": kinds.get(name, "learned"),
             "value": values[name],
+            "violated": violated.get(name),
             "width": 100 * abs(values[name]) / largest if largest else 0,
             "is_critical": name in (scores.get("critical") or ()),
         }

@@ -81,6 +81,8 @@ def test_metrics_have_the_documented_keys(finished):
     assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
     assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
     assert metrics["critical"] == ["1|2"]
+    assert list(metrics["violated"]) == list(metrics["margins"])
+    assert all(0 <= share <= 1 for share in metrics["violated"].values())
 
 
 def test_predictions_agree_with_metrics(finished):
