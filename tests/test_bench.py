@@ -14,12 +14,11 @@ from cloc_jax import assemble, sharding, stopwatch
 EIGHT = "--xla_force_host_platform_device_count=8"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_released_loop_equals_the_golden_values(name):
+@pytest.mark.parametrize("case", CASES)
+def test_the_released_loop_equals_the_golden_values(case):
     torch = pytest.importorskip("torch", reason="the optional extra `parity`")
     from cloc_jax.released_loop import mmnp_by_columns
 
-    case = CASES[name]
     z = torch.tensor(case["z"], dtype=torch.float64, requires_grad=True)
     value = mmnp_by_columns(
         z, torch.tensor(case["y"]).long(), torch.tensor(case["margins"])

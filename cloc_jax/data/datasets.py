@@ -1,5 +1,6 @@
 """Datasets by name: ranks and the three splits as random-access sources."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -65,9 +66,20 @@ def load_folder(
     return Dataset(found.ranks, dict(found.splits), list(found.notes))
 
 
-# KOA is a folder as its official download leaves it.
+@functools.wraps(load_folder)
+def load_koa(**fields) -> Dataset:
+    """KOA, a folder as its official download leaves it."""
+    try:
+        return load_folder(**fields)
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(
+            f"{error} How to get KOA, and which of its folders data.root is: "
+            "data/koa/README.md."
+        ) from None
+
+
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "synthetic": load_synthetic,
     "folder": load_folder,
-    "koa": load_folder,
+    "koa": load_koa,
 }
