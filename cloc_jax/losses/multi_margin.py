@@ -14,7 +14,8 @@ H_i is piecewise linear. With t_ik = margin(y_i, y_k) + s_ik and
 H_i = sum_k c_ik t_ik - sum_j c_ij s_ij, and the counts are also its gradients. The
 "sorted" algorithm finds them in O(B^2 log B) for a batch of B, instead of looking at
 all O(B^3) triplets as the "dense" one does; both are exact. This file needs nothing but
-JAX (and jaxtyping, for its signatures) and can be copied out and used alone.
+JAX (and jaxtyping, for its signatures) and can be copied out and used alone, without
+"pallas": the same counts by a kernel for GPUs, in pallas_hinge.py.
 """
 
 import functools
@@ -27,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 Reduction = Literal["mean", "paper", "official"]
 REDUCTIONS = get_args(Reduction)
-Algorithm = Literal["auto", "dense", "sorted"]
+Algorithm = Literal["auto", "dense", "sorted", "pallas"]
 ALGORITHMS = get_args(Algorithm)
 
 # Largest batch for which "dense" was measured to be the faster one, value and gradient
@@ -80,7 +81,9 @@ def mmnp(
         whose scale does not depend on the batch size. "paper": mean_i H_i.
         "official": mean_i H_i / (P_i N_i^2), as the authors' released code has it.
       where: False for padding, which takes no part as anchor, positive or negative.
-      algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says.
+      algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says. Or
+        "pallas", a kernel for GPUs that has not been run on one: tested in interpret
+        mode only, which is slow. "auto" never chooses it.
       axis_name: inside `jax.shard_map`, the mesh axis (or axes) over which the batch is
         spread. The arguments are then a device's share of it (margins: all of them)
         and the value is that of the whole batch, on every device; each device works
@@ -157,7 +160,11 @@ def hinge_sums_of(
     """
     if algorithm == "auto":
         algorithm = choose_algorithm(labels.shape[0], jax.default_backend())
-    sums = _dense if algorithm == "dense" else _sorted
+    if algorithm == "dense":
+        sums = _dense
+    else:
+        count = _pallas_counts if algorithm == "pallas" else _sorted_counts
+        sums = functools.partial(_counted, count)
     position = _positions(margins, unit.dtype)
     return sums(anchors, anchor_labels, anchor_index, unit, labels, position, where)
 
@@ -175,7 +182,7 @@ def active_triplets(
     position = jax.lax.stop_gradient(_positions(margins, unit.dtype))
     index = jnp.arange(labels.shape[0], dtype=jnp.int32)
     order, spans = _spans(labels, index, labels, where)
-    _, counts = _counts(
+    _, counts = _sorted_counts(
         unit, unit[order], position[labels], position[labels[order]], spans
     )
     # Counts of positives are below 0; the columns go back to where they came from.
@@ -223,11 +230,18 @@ def _hinge_sum(similarity, shifted, positive, negative):
     return jnp.sum(hinge, where=positive[:, None] & negative[None, :])
 
 
-def _sorted(anchors, anchor_labels, anchor_index, unit, labels, position, where):
-    """Hinge sums by counts, with one sort and one search for every anchor."""
+def _counted(
+    count, anchors, anchor_labels, anchor_index, unit, labels, position, where
+):
+    """Hinge sums by counts, which `count` finds for columns in the order of ranks."""
     order, spans = _spans(anchor_labels, anchor_index, labels, where)
-    hinges = _sorted_hinges(
-        anchors, unit[order], position[anchor_labels], position[labels[order]], spans
+    hinges = _counted_hinges(
+        count,
+        anchors,
+        unit[order],
+        position[anchor_labels],
+        position[labels[order]],
+        spans,
     )
     dtype = unit.dtype
     positives = jnp.maximum(spans.stop - spans.start - 1, 0)
@@ -263,17 +277,17 @@ def _spans(anchor_labels, anchor_index, labels, where):
     return order, jax.tree.map(lambda x: jnp.where(where[anchor_index], x, 0), spans)
 
 
-@jax.custom_jvp
-def _sorted_hinges(anchors, unit, anchor_position, position, spans):
-    """H_i, from columns in the order of `spans`; `_counts` are its derivatives."""
-    return _counts(anchors, unit, anchor_position, position, spans)[0]
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _counted_hinges(count, anchors, unit, anchor_position, position, spans):
+    """H_i, from columns in the order of `spans`; the counts are its derivatives."""
+    return count(anchors, unit, anchor_position, position, spans)[0]
 
 
-@_sorted_hinges.defjvp
-def _sorted_hinges_jvp(primals, tangents):
+@_counted_hinges.defjvp
+def _counted_hinges_jvp(count, primals, tangents):
     anchors, unit, anchor_position, position, _ = primals
     d_anchors, d_unit, d_anchor_position, d_position, _ = tangents
-    hinges, counts = _counts(*primals)
+    hinges, counts = count(*primals)
     sign = jnp.sign(anchor_position[:, None] - position[None, :])  # 0 for positives
     signed = counts * sign
     # Products in this order: their transposes scale no [anchor, column] array.
@@ -286,7 +300,16 @@ def _sorted_hinges_jvp(primals, tangents):
     return hinges, d_hinges
 
 
-def _counts(anchors, unit, anchor_position, position, spans):
+def _pallas_counts(anchors, unit, anchor_position, position, spans):
+    """As `_sorted_counts`, by comparing every positive with every negative."""
+    # Here, so that the rest works without it: Pallas is experimental.
+    from cloc_jax.losses import pallas_hinge
+
+    shifted = _matmul(anchors, unit.T) + _margins(anchor_position, position)
+    return pallas_hinge.hinges_and_counts(shifted, *spans)
+
+
+def _sorted_counts(anchors, unit, anchor_position, position, spans):
     """H_i and counts [anchor, column]: c_ik at negatives, -c_ij at positives, else 0.
 
     The work depends on the ranks' sizes, which are only known when it runs: one of a
@@ -323,7 +346,7 @@ def _counts(anchors, unit, anchor_position, position, spans):
 
 
 def _count_block(slots, unit, position, of_anchors):
-    """`_counts` of some anchors, with enough slots for the keys each one sorts.
+    """`_sorted_counts` of some anchors, with enough slots for the keys each one sorts.
 
     An anchor takes its positives s_ij or its negatives t_ik for keys, whichever are
     fewer, sorts them, and looks up the others. In the second case all signs are turned,
