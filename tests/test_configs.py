@@ -60,7 +60,7 @@ def test_every_file_has_the_fields_of_base_and_survives_json(name):
 
 def test_every_field_of_base_has_its_comment():
     lines = pathlib.Path(base.__file__).read_text().splitlines()
-    sections = {"data", "augment", "encoder", "method", "optimizer", "train"}
+    sections = {"data", "augment", "encoder", "method", "optimizer", "mesh", "train"}
     bare = [
         line.strip()
         for before, line in zip(lines, lines[1:], strict=False)

@@ -94,7 +94,6 @@ def test_rank_folders_alone(tmp_path):
     assert not ids(result, "train") & ids(result, "val")
     assert said(result, r"val was carved from train: 16 images in 16 of 160 groups")
     assert said(result, r"test was carved from train: 24 images")
-    assert said(result, r"train has 120 images \(0: 75, 1: 30, 2: 15\)")
     assert said(result, r"give data\.group_pattern")
 
 

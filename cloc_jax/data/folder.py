@@ -130,7 +130,7 @@ def scan(
     if pattern is not None:
         carving.note_shared_groups(splits, groups, notes)
     for split in SPLITS:
-        _note_counts(split, splits[split], ranks, notes)
+        _note_absent(split, splits[split], ranks, notes)
 
     sources = {
         split: ImageFiles(
@@ -467,12 +467,10 @@ def _empty_message(path: pathlib.Path, empty: list[str]) -> str:
 # --- notes ---
 
 
-def _note_counts(
+def _note_absent(
     split: str, items: list[carving.Item], ranks: tuple[str, ...], notes: list[str]
 ) -> None:
     counts = collections.Counter(item.label for item in items)
-    per_rank = ", ".join(f"{rank}: {counts[i]}" for i, rank in enumerate(ranks))
-    notes.append(f"{split} has {carving.count_images(items)} ({per_rank}).")
     absent = [rank for i, rank in enumerate(ranks) if not counts[i]]
     if absent:
         notes.append(
