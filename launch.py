@@ -14,6 +14,7 @@ Any setting of configs/base.py can be overridden: --config.train.batch_size=32
 
 import os
 import pathlib
+import re
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ from ml_collections import ConfigDict, config_flags
 from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = "--config.data.root="
 JOBS = ("train", "evaluate", "predict", "bench")
 
 FLAGS = flags.FLAGS
@@ -51,7 +53,7 @@ flags.DEFINE_list(
     ["dense", "sorted", "released"],
     "bench: forms of the loss; released needs PyTorch.",
 )
-flags.DEFINE_list("devices", ["1"], "bench: device counts.")
+flags.DEFINE_list("devices", ["1"], "bench: device counts, for the loss and the step.")
 flags.DEFINE_integer("ranks", 5, "bench: ranks of the labels, for the loss.")
 flags.DEFINE_integer("rounds", 15, "bench: timed calls of each program.")
 flags.DEFINE_bool(
@@ -62,6 +64,10 @@ flags.DEFINE_string("output", "", "predict: the CSV file to write.")
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Reads the command line; every mistake ends with one sentence and a hint."""
+    argv = [re.sub(r"^-config\b", "--config", a) for a in argv]
+    if "--config" in argv[:-1]:
+        at = argv.index("--config")
+        argv[at : at + 2] = [f"--config={argv[at + 1]}"]
     # The file has to come before what overrides it, wherever it was written.
     files = [a for a in argv[1:] if a.startswith("--config=")]
     files = files or [f"--config={HERE / 'configs' / 'quickstart.py'}"]
@@ -96,14 +102,24 @@ def main(argv: list[str]) -> int:
     job, rest = (argv[1], argv[2:]) if argv[1:] else ("train", [])
     try:
         return run_job(job, rest)
-    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 128 + signal.SIGINT
+    except Exception as error:
         if _is_ours(error):
             print(f"error: {error}", file=sys.stderr)
-            return 2
-        if "jax" in sys.modules and sys.modules["jax"].process_count() > 1:
+            code = 2
+        else:
             traceback.print_exc()
-            supervision.give_up()
-        raise
+            code = supervision.LOST if _has_peers() else 1
+    if _has_peers():
+        # The usual way out would wait for processes that wait for this one.
+        supervision.give_up(code)
+    return code
+
+
+def _has_peers() -> bool:
+    return "jax" in sys.modules and sys.modules["jax"].process_count() > 1
 
 
 def run_job(job: str, arguments: list[str]) -> int:
@@ -117,8 +133,16 @@ def run_job(job: str, arguments: list[str]) -> int:
             f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
             "written --config.data.root=DIR."
         )
-    if job in ("evaluate", "predict") and not FLAGS.run:
-        raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+    if job in ("evaluate", "predict"):
+        if not FLAGS.run:
+            raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+        given = [a for a in sys.argv if a.startswith("--config.")]
+        refused = [a for a in given if not a.startswith(("--config.mesh.", ROOT))]
+        if refused:
+            raise ValueError(
+                f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
+                "mesh.* and data.root can be given."
+            )
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
@@ -161,7 +185,20 @@ def run_bench() -> int:
                 "commas between them."
             ) from None
 
-    dims, ranks = numbers("dims"), FLAGS.ranks
+    sizes = {name: numbers(name) for name in ("batches", "dims", "devices")}
+    sizes |= {"rounds": [FLAGS.rounds], "ranks": [FLAGS.ranks - 1]}
+    wrong = [name for name, given in sizes.items() if min(given, default=0) < 1]
+    if wrong:
+        raise ValueError(
+            f"--{wrong[0]} is {FLAGS[wrong[0]].value}; give at least "
+            f"{2 if wrong[0] == 'ranks' else 1}."
+        )
+    types = ("float32", "bfloat16", "float16")
+    if not FLAGS.dtypes or not set(FLAGS.dtypes) <= set(types):
+        raise ValueError(
+            f"--dtypes is {','.join(FLAGS.dtypes)}; use some of {', '.join(types)}."
+        )
+    dims, ranks = sizes["dims"], FLAGS.ranks
     if FLAGS.calibrate:
         bench.calibrate(ranks=ranks, dim=dims[0], rounds=FLAGS.rounds)
         return 0
@@ -169,11 +206,11 @@ def run_bench() -> int:
         FLAGS.what,
         FLAGS.config,
         pathlib.Path(FLAGS.run or "runs/bench"),
-        batches=numbers("batches"),
+        batches=sizes["batches"],
         dims=dims,
         dtypes=FLAGS.dtypes,
         algorithms=FLAGS.algorithms,
-        devices=numbers("devices"),
+        devices=sizes["devices"],
         ranks=ranks,
         rounds=FLAGS.rounds,
     )
@@ -203,7 +240,10 @@ def saved_config(values: dict) -> ConfigDict:
                 part[key] = tuple(value) if isinstance(value, list) else value
 
     fill(config, values)
-    config.mesh = base.get_config().mesh  # whatever devices this machine has
+    # Where the images and how many devices there are may differ from place to place.
+    config.mesh = FLAGS.config.mesh if FLAGS.is_parsed() else base.get_config().mesh
+    if any(a.startswith(ROOT) for a in sys.argv):
+        config.data.root = FLAGS.config.data.root
     return config
 
 
@@ -223,6 +263,8 @@ def set_up_libraries() -> None:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether this project raised it, so that its message is meant for the user."""
+    if not isinstance(error, ValueError | OSError | ArithmeticError):
+        return False
     frames = traceback.extract_tb(error.__traceback__)
     raised_in = pathlib.Path(frames[-1].filename).resolve()
     return raised_in == HERE / "launch.py" or (HERE / "cloc_jax") in raised_in.parents

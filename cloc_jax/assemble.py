@@ -3,13 +3,15 @@
 Every setting is checked here, before anything is compiled.
 """
 
+import hashlib
 import inspect
 import json
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -62,8 +64,8 @@ def build(config: ConfigDict) -> Parts:
             raise ValueError(f"train.{name} is {config.train[name]}; use 1 or more.")
     for index, stage in enumerate(method.stages):
         plan(config, dataset, stage, index)
-        sharding.check_batch(config.train.batch_size, mesh)
         build_optimizer(config, stage)
+    dataset.splits["train"][0]  # a crop larger than the images shows here
     create = creator(config, method)
     nnx.eval_shape(create)  # the encoder's own checks, without computing anything
     return Parts(dataset, method, create, mesh, tuple(config.data.critical))
@@ -84,6 +86,10 @@ def load(config: ConfigDict) -> Dataset:
     if data.channels not in (1, 3):
         raise ValueError(
             f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
+        )
+    if data.crop and (len(data.crop) != 2 or min(data.crop) < 1):
+        raise ValueError(
+            f"data.crop is {tuple(data.crop)}; it is (height, width), or None."
         )
     if data.threads < 1:
         raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
@@ -109,10 +115,29 @@ def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
     return dataset._replace(splits=splits)
 
 
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """What a run keeps of its dataset: names, sizes, and a mark of every item."""
+    mark = hashlib.sha256()
+    for name, source in dataset.splits.items():
+        mark.update(json.dumps([name, list(source.ids)]).encode())
+        mark.update(np.asarray(source.labels, np.int32).tobytes())
+    return {
+        "ranks": list(dataset.ranks),
+        "images": {name: len(source) for name, source in dataset.splits.items()},
+        "notes": dataset.notes,
+        "sha256": mark.hexdigest(),
+    }
+
+
 def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Method:
     """The configured method for that many ranks, its losses spread over a mesh."""
     train = config.train
     settings = config.method.to_dict()
+    if settings["algorithm"] == "pallas" and jax.default_backend() != "gpu":
+        raise ValueError(
+            "method.algorithm is 'pallas', which is a kernel for GPUs, and there is "
+            "none here; use auto."
+        )
     if settings["algorithm"] == "auto":
         settings["algorithm"] = choose_algorithm(train.batch_size)
     return methods.build(

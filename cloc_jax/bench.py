@@ -199,6 +199,7 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
     if config.data.name == "synthetic":
         config.data.num_train = max(config.data.num_train, 2 * batch_size)
     parts = assemble.build(config)
+    sharding.check_batch(batch_size, parts.mesh)
     stage = parts.method.stages[0]
     optimizer = assemble.build_optimizer(config, stage)
     graph, state = model_state.split(parts.create())

@@ -29,6 +29,7 @@ from cloc_jax import (
     sharding,
 )
 from cloc_jax import run_folder as folders
+from cloc_jax.data import pipeline
 from cloc_jax.progress import console
 
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
@@ -37,6 +38,7 @@ VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     """Writes all results of a run whose stages are trained."""
     parts = assemble.build(config)
+    folder.check_images(assemble.describe(parts.dataset))
     console.print("evaluating on validation and test data")
     stages = [_stage_record(folder, s.name) for s in parts.method.stages]
     graph, like = model_state.split(parts.create())
@@ -54,7 +56,7 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
         for split in ("val", "test"):
             source = parts.dataset.splits[split]
             outputs = inference.over(
-                predict, state, source, parts.mesh, **_batching(config)
+                predict, state, source, parts.mesh, **_batching(config, source)
             )
             scores[split] = metrics.ordinal_metrics(
                 source.labels,
@@ -78,7 +80,9 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     }
     embed = inference.embedder(graph, parts.method, parts.mesh)
     test = parts.dataset.splits["test"]
-    embeddings = inference.over(embed, state, test, parts.mesh, **_batching(config))
+    embeddings = inference.over(
+        embed, state, test, parts.mesh, **_batching(config, test)
+    )
     if not processes.is_first():
         return
     if results["margins"] and config.method.contrast == "embedding":
@@ -93,9 +97,9 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     _say(results, page)
 
 
-def _batching(config: ConfigDict) -> dict[str, Any]:
+def _batching(config: ConfigDict, source: pipeline.Source) -> dict[str, Any]:
     return {
-        "batch_size": config.train.eval_batch_size,
+        "batch_size": min(config.train.eval_batch_size, len(source)),
         "threads": config.data.threads,
     }
 
@@ -126,15 +130,24 @@ def _margins(model: nnx.Module, parts: assemble.Parts) -> dict[str, Any]:
 
 def _violated(
     embeddings: np.ndarray, labels: np.ndarray, margins: dict[str, float]
-) -> dict[str, float]:
-    """Share of the triplets across each boundary that miss the margin."""
-    some = slice(VIOLATIONS_OF)
+) -> dict[str, float | None]:
+    """Share of the triplets across each boundary that miss the margin.
+
+    None where a boundary has no triplets. Of a random sample, as files come by rank.
+    """
+    some = np.random.default_rng(0).permutation(len(labels))[:VIOLATIONS_OF]
+    counts = np.bincount(labels[some], minlength=len(margins) + 1)
     shares = jax.jit(losses.violations)(
         jnp.asarray(embeddings[some]),
         jnp.asarray(labels[some]),
         jnp.asarray(list(margins.values()), jnp.float32),
     ).share
-    return dict(zip(margins, map(float, np.asarray(shares)), strict=True))
+    violated: dict[str, float | None] = {}
+    for h, (name, share) in enumerate(zip(margins, np.asarray(shares), strict=True)):
+        below, above = counts[: h + 1], counts[h + 1 :]
+        has_pairs = max(below.max() if above.any() else 0, above.max() * below.any())
+        violated[name] = float(share) if has_pairs > 1 else None
+    return violated
 
 
 def _seconds(stages: list[dict[str, Any]]) -> dict[str, float]:
@@ -174,7 +187,9 @@ def _write_examples(path: pathlib.Path, dataset) -> None:
     path.mkdir(exist_ok=True)
     for rank, name in enumerate(dataset.ranks):
         for item in np.flatnonzero(source.labels == rank)[:1]:
-            cv2.imwrite(str(path / f"grade-{name}.png"), source[int(item)])
+            image = source.source[int(item)]  # not yet prepared: `predict` does that
+            colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
+            cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)
 
 
 def _draw(folder, parts, embeddings: np.ndarray, results) -> None:

@@ -47,7 +47,7 @@ def over(
 ) -> dict[str, np.ndarray]:
     """`function` on every image of a source, in its order; `between` batches."""
     # Rounded up to what divides over the devices; padding is cut off at the end.
-    batch_size = -(-min(batch_size, len(source)) // mesh.size) * mesh.size
+    batch_size = -(-batch_size // mesh.size) * mesh.size
     parts = []
     for batch in pipeline.evaluation_batches(
         source,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
@@ -46,7 +46,7 @@ def predict(
     files = _files(paths)
     target = _target(folder, output)
     ranks = folder.read_dataset()["ranks"]
-    mesh = sharding.make_mesh()
+    mesh = sharding.make_mesh(config.mesh.devices)
     method = assemble.build_method(config, len(ranks), mesh)
     graph, like = model_state.split(assemble.creator(config, method)())
     state = checkpoint.load_model(
@@ -54,10 +54,11 @@ def predict(
     )
     predictor = inference.predictor(graph, method, mesh)
     rows: list[dict[str, str]] = []
-    chunk = config.train.eval_batch_size
+    # One size for every chunk, so that one compiled program serves all of them.
+    chunk = min(config.train.eval_batch_size, len(files))
     for start in range(0, len(files), chunk):
         part = files[start : start + chunk]
-        rows += _predict_some(config, predictor, state, mesh, part, ranks)
+        rows += _predict_some(config, predictor, state, mesh, part, ranks, chunk)
     with target.open("w", newline="") as file:
         columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
         writer = csv.DictWriter(file, columns, restval="")
@@ -68,7 +69,9 @@ def predict(
     return sum("error" in row for row in rows)
 
 
-def _predict_some(config, predictor, state, mesh, files, ranks) -> list[dict[str, str]]:
+def _predict_some(
+    config, predictor, state, mesh, files, ranks, batch_size
+) -> list[dict[str, str]]:
     data, arrays, rows = config.data, [], []
     for path in files:
         row = {"file": str(path)}
@@ -87,13 +90,12 @@ def _predict_some(config, predictor, state, mesh, files, ranks) -> list[dict[str
     if not read:
         return rows
     source = Stack(arrays, [row["file"] for row in read])
-    # Always the same batch size, so that one compiled program serves all of them.
     outputs = inference.over(
         predictor,
         state,
         source,
         mesh,
-        batch_size=config.train.eval_batch_size,
+        batch_size=batch_size,
         threads=config.data.threads,
     )
     for i, row in enumerate(read):
@@ -116,6 +118,8 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
     for path in map(pathlib.Path, paths):
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if folder_data.is_image(p.name))
+            hidden = folder_data.is_hidden
+            inside = [p for p in inside if not any(map(hidden, p.parts[-2:]))]
             if not inside:
                 raise FileNotFoundError(f"the folder {path} holds no images.")
             files += inside
@@ -152,7 +156,7 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
         table.add_column(f"p({rank})", justify="right")
     for row in rows[:SHOWN]:
         if "error" in row:
-            table.add_row(row["file"], f"[red]{escape(row['error'])}[/red]")
+            table.add_row(row["file"], Text(row["error"], style="red"))
             continue
         chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
         table.add_row(row["file"], row["predicted"], *(chances if few else ()))

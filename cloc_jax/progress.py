@@ -1,14 +1,16 @@
 """What a person sees of training: a live line in a terminal, a row an epoch."""
 
 import sys
-import time
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-# A file has no width; tables should not be squeezed into that of a punched card.
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+# No markup: names of files and ranks may hold brackets. A file has no width, and
+# tables should not be squeezed into that of a punched card.
+console = Console(
+    highlight=False, markup=False, width=None if sys.stdout.isatty() else 160
+)
 
 
 class Display:
@@ -33,7 +35,6 @@ class Display:
             completed=step,
             text="compiling",
         )
-        self._start = time.monotonic()
 
     def __enter__(self):
         self._bar.__enter__()
@@ -43,7 +44,7 @@ class Display:
         self._bar.__exit__(*error)
 
     def step(self, step: int, loss: float, accuracy: float) -> None:
-        epoch = step // self._steps_per_epoch + 1
+        epoch = (step - 1) // self._steps_per_epoch + 1
         text = f"epoch {epoch}  loss {loss:.3f}  batch accuracy {accuracy:.3f}"
         self._bar.update(self._task, completed=step, text=text)
 

@@ -63,6 +63,10 @@ class RunFolder:
                 "Resume with the command that started it, or start another run with "
                 "another --run folder."
             )
+        self.check_images(dataset)
+
+    def check_images(self, dataset: dict[str, Any]) -> None:
+        """ValueError where the images are not those the run was started with."""
         before = self.read_dataset()
         if before["sha256"] != dataset["sha256"]:
             raise ValueError(

@@ -19,6 +19,7 @@ def supervise() -> None:
     """Goes on in a child; the parent passes signals on and never returns."""
     child = os.fork()
     if not child:
+        os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent, which passes it on
         if sys.platform == "linux":  # a killed parent takes its child along
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         return
@@ -38,7 +39,8 @@ def supervise() -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def give_up() -> None:
+def give_up(code: int) -> None:
     """Ends the child at once, without waiting for processes that are gone."""
+    sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(LOST)
+    os._exit(code)

@@ -6,8 +6,6 @@ batches are a function of the step number, so a resumed run repeats an uninterru
 to the bit.
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -70,7 +68,8 @@ class Run(NamedTuple):
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
     parts = assemble.build(config)
-    description = _describe(parts)
+    sharding.check_batch(config.train.batch_size, parts.mesh)
+    description = assemble.describe(parts.dataset)
     if resume:
         folder.check_same(config.to_dict(), description)
     elif processes.is_first():
@@ -195,7 +194,7 @@ class StageRun:
                 self.carry.model,
                 source,
                 self.run.parts.mesh,
-                batch_size=config.train.eval_batch_size,
+                batch_size=min(config.train.eval_batch_size, len(source)),
                 threads=config.data.threads,
                 between=self._stop_if_asked if alone else lambda: None,
             )
@@ -303,8 +302,9 @@ class StageRun:
             good = self.run.folder.checkpoints / str(newest) if newest else "none yet"
             raise NonFinite(
                 f"the loss or a gradient was not finite at step {int(bad_step)} of "
-                f"stage {self.stage.name}. Last good checkpoint: {good}. Try a smaller "
-                f"optimizer.learning_rate. The batch held: {', '.join(items)}"
+                f"stage {self.stage.name}. Last good checkpoint: {good}. Start another "
+                "run with a smaller optimizer.learning_rate. The batch held: "
+                f"{', '.join(items)}"
             )
         done = (self.step - 1) % self.plan.steps_per_epoch + 1
         return {name: float(total) / done for name, total in totals.items()}
@@ -422,21 +422,6 @@ def _log(writer: tensorboardX.SummaryWriter, row: Record, total_steps: int) -> N
             if value is not None and math.isfinite(value):
                 writer.add_scalar(f"{group}/{name}", value, total_steps)
     writer.flush()
-
-
-def _describe(parts: assemble.Parts) -> dict[str, Any]:
-    """What the run keeps of its dataset: names, sizes, and a mark of every item."""
-    splits = parts.dataset.splits
-    mark = hashlib.sha256()
-    for name, source in splits.items():
-        mark.update(json.dumps([name, list(source.ids)]).encode())
-        mark.update(np.asarray(source.labels, np.int32).tobytes())
-    return {
-        "ranks": list(parts.dataset.ranks),
-        "images": {name: len(source) for name, source in splits.items()},
-        "notes": parts.dataset.notes,
-        "sha256": mark.hexdigest(),
-    }
 
 
 def _announce(config: ConfigDict, parts: assemble.Parts) -> None:

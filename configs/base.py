@@ -70,7 +70,8 @@ def get_config() -> ConfigDict:
     config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
     # mean: over triplets (ours); paper: sum an anchor; official: as released.
     config.method.reduction = "mean"
-    # How MMNP is computed: dense, sorted, or auto for the faster one. The same value.
+    # How MMNP is computed, the same value in each: dense, sorted, auto for the faster
+    # of them, or pallas, a kernel for GPUs that has not been run on one yet.
     config.method.algorithm = "auto"
     # Where the contrast acts: embedding (paper), hidden or logits (released README).
     config.method.contrast = "embedding"

@@ -52,6 +52,7 @@ def test_collectives_and_memory_are_read_from_the_program():
     assert stopwatch.temporary_bytes(big) >= 256 * 256 * 4
 
 
+@pytest.mark.slow
 def test_loss_benchmark_through_launch(tmp_path):
     process = launch(
         "bench",
@@ -78,6 +79,7 @@ def test_loss_benchmark_through_launch(tmp_path):
     assert "times floor" in process.stdout
 
 
+@pytest.mark.slow
 def test_scaling_benchmark_through_launch(tmp_path):
     process = launch(
         "bench",
@@ -115,6 +117,9 @@ def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
         (["--batches=100", "--devices=8"], "does not divide over 8"),
         (["--algorithms=fast"], "algorithm 'fast' is unknown"),
         (["--what=speed"], "should be one of"),
+        (["--rounds=0"], "--rounds is 0; give at least 1"),
+        (["--ranks=1"], "--ranks is 1; give at least 2"),
+        (["--dtypes=float64"], "--dtypes is float64; use some of float32"),
     ],
 )
 def test_mistakes(arguments, message, tmp_path):

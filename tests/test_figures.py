@@ -255,6 +255,7 @@ def ordered_embeddings(count, num_ranks):
     return np.pad(directions, ((0, 0), (0, 6))) + noise, labels
 
 
+@pytest.mark.slow
 def test_embedding_by_umap_is_safe_in_threads_and_repeats(tmp_path):
     embeddings, labels = ordered_embeddings(200, len(AGES))
     splits = ["val"] * 80 + ["test"] * 120

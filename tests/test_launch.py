@@ -13,6 +13,8 @@ import orbax.checkpoint as ocp
 import pytest
 from launching import ROOT, TINY, launch
 
+from cloc_jax import evaluate
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -82,7 +84,9 @@ def test_metrics_have_the_documented_keys(finished):
     assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
     assert metrics["critical"] == ["1|2"]
     assert list(metrics["violated"]) == list(metrics["margins"])
-    assert all(0 <= share <= 1 for share in metrics["violated"].values())
+    shares = metrics["violated"].values()
+    assert all(share is None or 0 <= share <= 1 for share in shares)
+    assert any(share is not None for share in shares)
 
 
 def test_predictions_agree_with_metrics(finished):
@@ -192,7 +196,7 @@ def test_predict_equals_the_evaluation(finished, place):
 
 
 def test_predict_goes_on_past_a_broken_file(finished, place):
-    broken = place / "broken.png"
+    broken = place / "broken[old].png"  # not to be taken for markup
     broken.write_bytes(b"not an image")
     good = next((finished[0] / "examples").iterdir())
     process = launch(
@@ -200,7 +204,9 @@ def test_predict_goes_on_past_a_broken_file(finished, place):
     )
     assert process.returncode == 1
     rows = list(csv.DictReader((place / "out.csv").open()))
-    assert "broken.png" in rows[0]["error"] and not rows[0]["predicted"]
+    assert "broken[old].png" in rows[0]["error"] and "[old]" in process.stdout
+    assert "Traceback" not in process.stderr
+    assert rows[0]["error"] and not rows[0]["predicted"]
     assert rows[1]["predicted"] and not rows[1]["error"]
 
 
@@ -239,6 +245,7 @@ def test_own_folder_of_images(place):
         (["fly"], "unknown job 'fly'; use one of train, evaluate, predict"),
         (["train", "images"], "takes flags only, but got 'images'"),
         (["evaluate"], "add --run=DIR"),
+        (["evaluate", "--run=x", "--config.seed=1"], "uses the run's own settings"),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
@@ -252,10 +259,20 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_may_stand_behind_its_overrides(tmp_path):
+@pytest.mark.parametrize("written", ["--config={}", "-config={}", "--config {}"])
+def test_a_file_may_stand_behind_its_overrides(written, tmp_path):
     process = launch(
         "--config.train.batch_size=8",
-        f"--config={ROOT / 'configs' / 'koa.py'}",
+        *written.format(ROOT / "configs" / "koa.py").split(),
         cwd=tmp_path,
     )
     assert process.returncode == 2 and "data.root is empty" in process.stderr
+
+
+def test_violations_are_of_boundaries_that_have_triplets():
+    embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    labels = np.array([0] * 6 + [1] * 6, np.int32)
+    margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
+    shares = evaluate._violated(embeddings, labels, margins)
+    assert 0 < shares["0|1"] <= 1
+    assert shares["1|2"] is None and shares["2|3"] is None

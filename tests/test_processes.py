@@ -48,6 +48,7 @@ def together(*arguments, cwd, kills=("", "")):
     return [p.returncode for p in started], outputs
 
 
+@pytest.mark.slow
 def test_start_on_one_lose_one_of_two_and_end_on_two(tmp_path):
     alone = launch(*COMMAND, "--run=alone", cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr

@@ -167,7 +167,8 @@ def _check_root(root: str | pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of that name is passed over."""
     return name.startswith(".") or name == "__MACOSX"  # left by macOS archives
 
 
@@ -178,13 +179,13 @@ def is_image(name: str) -> bool:
 
 def _subfolders(path: pathlib.Path) -> list[str]:
     with os.scandir(path) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and not _is_hidden(e.name))
+        return sorted(e.name for e in entries if e.is_dir() and not is_hidden(e.name))
 
 
 def _count_images(path: pathlib.Path) -> int:
     with os.scandir(path) as entries:
         return sum(
-            is_image(e.name) and not _is_hidden(e.name) and e.is_file() for e in entries
+            is_image(e.name) and not is_hidden(e.name) and e.is_file() for e in entries
         )
 
 
@@ -441,7 +442,7 @@ def _files(folder: pathlib.Path, skipped: collections.Counter[str]) -> list[str]
     files = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _is_hidden(entry.name):
+            if is_hidden(entry.name):
                 skipped["hidden (such as .DS_Store)"] += 1
             elif entry.is_dir():
                 skipped["folders (images must lie directly in the rank folder)"] += 1

@@ -62,7 +62,7 @@ class Prepared:
     ):
         self.ids, self.labels = source.ids, source.labels
         self.paths = getattr(source, "paths", None)  # where the images are files
-        self._source = source
+        self.source = source
         self._prepare: dict[str, Any] = {
             "size": size,
             "crop": crop,
@@ -72,13 +72,15 @@ class Prepared:
         self._kept: dict[int, np.ndarray] | None = {} if fits else None
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def __getitem__(self, index: int) -> np.ndarray:
         if self._kept is not None and index in self._kept:
             return self._kept[index]
-        image = images.prepare(self._source[index], **self._prepare)
+        image = images.prepare(self.source[index], **self._prepare)
         if self._kept is not None:
+            # A crop is a view, which would keep the whole image in memory.
+            image = np.ascontiguousarray(image)
             self._kept[index] = image
         return image
 

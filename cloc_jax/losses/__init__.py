@@ -1,6 +1,6 @@
 """Losses: pure functions on arrays."""
 
-from cloc_jax.losses.multi_margin import (
+from .multi_margin import (
     ALGORITHMS,
     DENSE_UP_TO,
     REDUCTIONS,
@@ -14,7 +14,7 @@ from cloc_jax.losses.multi_margin import (
     mmnp,
     unit_vectors,
 )
-from cloc_jax.losses.violations import Violations, violations
+from .violations import Violations, violations
 
 __all__ = [
     "ALGORITHMS",

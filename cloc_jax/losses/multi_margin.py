@@ -303,7 +303,7 @@ def _counted_hinges_jvp(count, primals, tangents):
 def _pallas_counts(anchors, unit, anchor_position, position, spans):
     """As `_sorted_counts`, by comparing every positive with every negative."""
     # Here, so that the rest works without it: Pallas is experimental.
-    from cloc_jax.losses import pallas_hinge
+    from . import pallas_hinge
 
     shifted = _matmul(anchors, unit.T) + _margins(anchor_position, position)
     return pallas_hinge.hinges_and_counts(shifted, *spans)

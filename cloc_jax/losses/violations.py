@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from cloc_jax.losses import multi_margin
+from . import multi_margin
 
 
 class Violations(NamedTuple):
