@@ -133,13 +133,7 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     """The configured method for that many ranks, its losses spread over a mesh."""
     train = config.train
     settings = config.method.to_dict()
-    if settings["algorithm"] == "pallas" and jax.default_backend() != "gpu":
-        raise ValueError(
-            "method.algorithm is 'pallas', which is a kernel for GPUs, and there is "
-            "none here; use auto."
-        )
-    if settings["algorithm"] == "auto":
-        settings["algorithm"] = choose_algorithm(train.batch_size)
+    settings["algorithm"] = algorithm(config)
     return methods.build(
         settings.pop("name"),
         num_ranks=num_ranks,
@@ -152,6 +146,17 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
         phase_two_init=train.phase_two_init,
         **settings,
     )
+
+
+def algorithm(config: ConfigDict) -> str:
+    """How the loss is computed; what "auto" means here."""
+    asked = config.method.algorithm
+    if asked == "pallas" and jax.default_backend() != "gpu":
+        raise ValueError(
+            "method.algorithm is 'pallas', which is a kernel for GPUs, and there is "
+            "none here; use auto."
+        )
+    return choose_algorithm(config.train.batch_size) if asked == "auto" else asked
 
 
 def choose_algorithm(batch_size: int) -> str:

@@ -434,6 +434,11 @@ def _announce(config: ConfigDict, parts: assemble.Parts) -> None:
             f"{r}: {n}" for r, n in zip(parts.dataset.ranks, counts, strict=True)
         )
         console.print(f"{split:>7}  {len(source)} images  ({shown})")
+    devices = parts.mesh.devices
+    line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
+    if config.method.name == "cloc":
+        line += f", MMNP by the {assemble.algorithm(config)} form"
+    console.print(line)
     first = parts.method.stages[0]
     left_out = assemble.plan(config, parts.dataset, first, 0).left_out
     if left_out > config.train.batch_size + len(parts.dataset.ranks):
