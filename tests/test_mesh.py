@@ -33,6 +33,7 @@ def alone():
     return jax.tree.map(np.asarray, three_steps(mesh__devices=1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_params", [False, True])
 def test_eight_devices_equal_one(alone, shard_params):
     carry, step = three_steps(mesh__devices=8, mesh__shard_params=shard_params)

@@ -22,6 +22,8 @@ from test_multi_margin import (
 
 from cloc_jax.losses import choose_algorithm, hinge_sums, mmnp, pallas_hinge
 
+pytestmark = pytest.mark.slow  # interpreting a kernel is
+
 pallas = jax.jit(gradients_of("pallas"))
 dense = jax.jit(gradients_of("dense"))
 kernel = jax.jit(pallas_hinge.hinges_and_counts)
