@@ -7,6 +7,7 @@
     python launch.py … --resume                         go on after an interruption
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
+    python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
     python launch.py bench --what=loss|step|scaling     time the loss or the step
 
 Any setting of configs/base.py can be overridden: --config.train.batch_size=32
@@ -26,7 +27,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "bench")
+JOBS = ("train", "evaluate", "predict", "sweep", "bench")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -60,6 +61,13 @@ flags.DEFINE_bool(
     "calibrate", False, "bench: record which form of the loss is faster here."
 )
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
+flags.DEFINE_multi_string(
+    "vary",
+    [],
+    "sweep: a setting and its values, as 'method.margins=learn;0.3;0.6'; repeat the "
+    "flag for several settings, every combination is trained.",
+)
+flags.DEFINE_integer("seeds", 1, "sweep: runs of each combination, seed after seed.")
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -155,6 +163,12 @@ def run_job(job: str, arguments: list[str]) -> int:
         return run_bench()
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
+    if job == "sweep":
+        from cloc_jax import sweep
+
+        place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
+        sweep.sweep(FLAGS.config, place, vary=FLAGS.vary, seeds=FLAGS.seeds)
+        return 0
     folder = folders.RunFolder(FLAGS.run or default_run())
     if job == "train":
         try:
@@ -162,10 +176,8 @@ def run_job(job: str, arguments: list[str]) -> int:
         except interrupts.Interrupted as stop:
             print(stop, file=sys.stderr)
             return 128 + stop.number
-        evaluate.evaluate(FLAGS.config, folder)
-        return 0
     config = saved_config(folder.read_config())
-    if job == "evaluate":
+    if job in ("train", "evaluate"):
         evaluate.evaluate(config, folder)
         return 0
     failed = predict.predict(config, folder, arguments, FLAGS.output)

@@ -26,7 +26,6 @@ from cloc_jax import (
     losses,
     model_state,
     sharding,
-    train,
 )
 from cloc_jax.data import pipeline
 from cloc_jax.progress import console
@@ -198,6 +197,7 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
     config.mesh.devices = devices
     if config.data.name == "synthetic":
         config.data.num_train = max(config.data.num_train, 2 * batch_size)
+    config = assemble.resolve(config)
     parts = assemble.build(config)
     sharding.check_batch(batch_size, parts.mesh)
     stage = parts.method.stages[0]
@@ -211,7 +211,7 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
         pipeline.training_batches(
             source,
             plan,
-            augment=assemble.augmentation(config),
+            draw=parts.draw,
             views=stage.views,
             seed=(config.seed, 0),
             first_step=0,
@@ -219,15 +219,15 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
             place=lambda rows: sharding.place_batch(rows, parts.mesh),
         )
     )
-    names = train.scalar_names(graph, stage, state, batch)
-    carry = train.place_carry(
-        train.first_carry(state, optimizer, names),
+    names = training_step.scalar_names(graph, stage, state, batch)
+    carry = training_step.place_carry(
+        training_step.first_carry(state, optimizer, names),
         parts.mesh,
         shard_params=config.mesh.shard_params,
     )
     shardings = jax.tree.map(lambda x: x.sharding, carry)
     key = jax.random.key(config.seed)
-    step = train.make_step(graph, stage, optimizer, key, shardings)
+    step = training_step.make_step(graph, stage, optimizer, key, shardings)
     program = compiled(step, carry, batch)
     held = [carry]
 

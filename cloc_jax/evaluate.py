@@ -6,7 +6,7 @@ The only job that reads the test split, and it changes nothing that training rea
 import csv
 import json
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import jax
@@ -37,11 +37,31 @@ VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 
 def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     """Writes all results of a run whose stages are trained."""
-    parts = assemble.build(config)
-    folder.check_images(assemble.describe(parts.dataset))
+    parts = assemble.build(config, folder)
     console.print("evaluating on validation and test data")
+    results = score(config, folder, parts)
+    if not processes.is_first():
+        return
+    _write_examples(folder.path / "examples", parts.dataset)
+    _draw(folder, parts, results.embeddings, results.metrics)
+    page = report.write_report(folder.path)
+    _say(results.metrics, page)
+
+
+class Results(NamedTuple):
+    """What an evaluation finds."""
+
+    metrics: dict[str, Any]
+    embeddings: np.ndarray  # of the test images
+
+
+def score(
+    config: ConfigDict, folder: folders.RunFolder, parts: assemble.Parts
+) -> Results:
+    """Writes metrics.json and predictions.csv of a run whose stages are trained."""
+    folder.check_images(assemble.describe(parts))
     stages = [_stage_record(folder, s.name) for s in parts.method.stages]
-    graph, like = model_state.split(parts.create())
+    graph, like = model_state.split(nnx.eval_shape(parts.create.random))
     predict = inference.predictor(graph, parts.method, parts.mesh)
     results: dict[str, Any] = {}
     predictions: list[tuple[str, dict[str, np.ndarray]]] = []
@@ -80,21 +100,14 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     }
     embed = inference.embedder(graph, parts.method, parts.mesh)
     test = parts.dataset.splits["test"]
-    embeddings = inference.over(
-        embed, state, test, parts.mesh, **_batching(config, test)
-    )
-    if not processes.is_first():
-        return
+    found = inference.over(embed, state, test, parts.mesh, **_batching(config, test))
+    embeddings = found["embedding"]
     if results["margins"] and config.method.contrast == "embedding":
-        results["violated"] = _violated(
-            embeddings["embedding"], test.labels, results["margins"]
-        )
-    folders.write_json(folder.metrics, results)
-    _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
-    _write_examples(folder.path / "examples", parts.dataset)
-    _draw(folder, parts, embeddings["embedding"], results)
-    page = report.write_report(folder.path)
-    _say(results, page)
+        results["violated"] = _violated(embeddings, test.labels, results["margins"])
+    if processes.is_first():
+        _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
+        folders.write_json(folder.metrics, results)  # last: the run is now finished
+    return Results(results, embeddings)
 
 
 def _batching(config: ConfigDict, source: pipeline.Source) -> dict[str, Any]:

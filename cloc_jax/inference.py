@@ -1,5 +1,6 @@
 """Applying a trained model to images, batch by batch and without missing one."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +19,23 @@ Function = Callable[[ModelState, jax.Array], dict[str, Any]]
 
 def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
     """Compiled (state, images) -> what `method.predict` returns, in evaluation mode."""
-    return _compiled(lambda model, x: method.predict(model, x, None), graph, mesh)
+    return _predictor(graph, method.predict, mesh)
 
 
 def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
     """Compiled (state, images) -> {"embedding"}, in evaluation mode."""
-    return _compiled(lambda m, x: {"embedding": method.embed(m, x)}, graph, mesh)
+    return _embedder(graph, method.embed, mesh)
+
+
+# Runs of a sweep share their graph: compile once for all of them.
+@functools.lru_cache(maxsize=4)
+def _predictor(graph: nnx.GraphDef, predict: Callable, mesh: Mesh) -> Function:
+    return _compiled(lambda model, x: predict(model, x, None), graph, mesh)
+
+
+@functools.lru_cache(maxsize=4)
+def _embedder(graph: nnx.GraphDef, embed: Callable, mesh: Mesh) -> Function:
+    return _compiled(lambda model, x: {"embedding": embed(model, x)}, graph, mesh)
 
 
 def _compiled(function, graph: nnx.GraphDef, mesh: Mesh) -> Function:

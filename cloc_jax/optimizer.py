@@ -1,6 +1,6 @@
 """Optimizers: one transformation a parameter group, none for frozen groups."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -34,15 +34,36 @@ def build(
     }
     transforms = {g: _one(**(common | dict(s))) for g, s in trains.items()}
 
+    return optax.multi_transform(
+        transforms | {FROZEN: optax.set_to_zero()},
+        lambda params: labels(params, trains, group_of),
+    )
+
+
+def labels(
+    params: Any,
+    trains: Collection[str],
+    group_of: Callable[[tuple[Any, ...]], str],
+) -> Any:
+    """The group of every parameter, FROZEN for those that `trains` does not hold."""
+
     def label(path, _):
         # The last key is the NNX variable's own "value".
         group = group_of(tuple(getattr(k, "key", k) for k in path[:-1]))
-        return group if group in transforms else FROZEN
+        return group if group in trains else FROZEN
 
-    return optax.multi_transform(
-        transforms | {FROZEN: optax.set_to_zero()},
-        lambda params: jax.tree_util.tree_map_with_path(label, params),
-    )
+    return jax.tree_util.tree_map_with_path(label, params)
+
+
+def trained(
+    tree: Any,
+    trains: Collection[str],
+    group_of: Callable[[tuple[Any, ...]], str],
+) -> list[Any]:
+    """The leaves, shaped as the parameters, of the groups that `trains` holds."""
+    marks = jax.tree.leaves(labels(tree, trains, group_of))
+    pairs = zip(jax.tree.leaves(tree), marks, strict=True)
+    return [leaf for leaf, mark in pairs if mark != FROZEN]
 
 
 def _one(*, name: str, learning_rate: float, weight_decay: float):

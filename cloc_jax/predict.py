@@ -5,12 +5,14 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from flax import nnx
 from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
 
 from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
+from cloc_jax.assemble import encoder
 from cloc_jax.data import folder as folder_data
 from cloc_jax.data import images
 from cloc_jax.progress import console
@@ -21,7 +23,7 @@ SHOWN = 50  # rows of the table on the screen; the file has them all
 class Stack:
     """Images that are read already, as a source."""
 
-    def __init__(self, arrays: list[np.ndarray], ids: list[str]):
+    def __init__(self, arrays: list[np.ndarray], ids: Sequence[str]):
         self.ids: Sequence[str] = ids
         self._arrays = arrays
         self.labels = np.zeros(len(arrays), np.int32)
@@ -48,17 +50,21 @@ def predict(
     ranks = folder.read_dataset()["ranks"]
     mesh = sharding.make_mesh(config.mesh.devices)
     method = assemble.build_method(config, len(ranks), mesh)
-    graph, like = model_state.split(assemble.creator(config, method)())
+    create = encoder.Creator(config, method)
+    graph, like = model_state.split(nnx.eval_shape(create.random))
     state = checkpoint.load_model(
         folder.stage(method.stages[-1].name), like, sharding.copied(mesh)
     )
     predictor = inference.predictor(graph, method, mesh)
+    trunk = None
+    if encoder.entrance(config):
+        trunk = encoder.build_trunk(config, mesh, folder)
     rows: list[dict[str, str]] = []
     # One size for every chunk, so that one compiled program serves all of them.
     chunk = min(config.train.eval_batch_size, len(files))
     for start in range(0, len(files), chunk):
         part = files[start : start + chunk]
-        rows += _predict_some(config, predictor, state, mesh, part, ranks, chunk)
+        rows += _predict_some(config, predictor, state, mesh, part, ranks, chunk, trunk)
     with target.open("w", newline="") as file:
         columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
         writer = csv.DictWriter(file, columns, restval="")
@@ -70,7 +76,7 @@ def predict(
 
 
 def _predict_some(
-    config, predictor, state, mesh, files, ranks, batch_size
+    config, predictor, state, mesh, files, ranks, batch_size, trunk
 ) -> list[dict[str, str]]:
     data, arrays, rows = config.data, [], []
     for path in files:
@@ -90,13 +96,17 @@ def _predict_some(
     if not read:
         return rows
     source = Stack(arrays, [row["file"] for row in read])
+    if trunk:
+        small = min(batch_size, encoder.EXTRACTION_BATCH)
+        inputs = trunk.over(source, batch_size=small, threads=data.threads)
+        source = Stack(list(inputs), source.ids)
     outputs = inference.over(
         predictor,
         state,
         source,
         mesh,
         batch_size=batch_size,
-        threads=config.data.threads,
+        threads=data.threads,
     )
     for i, row in enumerate(read):
         row["predicted"] = ranks[outputs["label"][i]]

@@ -1,10 +1,17 @@
 """What a person sees of training: a live line in a terminal, a row an epoch."""
 
 import sys
+import time
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 # No markup: names of files and ranks may hold brackets. A file has no width, and
 # tables should not be squeezed into that of a punched card.
@@ -65,3 +72,35 @@ class Display:
             parts.append("margins " + " ".join(cut))
         parts.append(f"{row['seconds']:.0f} s")
         self._bar.console.print("  ".join(parts), soft_wrap=True)
+
+
+class Counting:
+    """Progress of something countable; use as a context manager."""
+
+    def __init__(self, what: str, total: int):
+        self._what, self._total = what, total
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(what, total=total)
+        self._started = time.monotonic()
+
+    def __enter__(self):
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self._bar.__exit__(*error)
+        if error == (None, None, None):
+            seconds = time.monotonic() - self._started
+            console.print(f"{self._what}: {self._total} done in {seconds:.0f} s")
+
+    def advance(self, count: int, text: str = "") -> None:
+        shown = f"{self._what}  {text}" if text else self._what
+        self._bar.update(self._task, advance=count, description=shown)

@@ -5,6 +5,8 @@ dataset.json       ranks, sizes and a mark of the images it was started with
 history.jsonl      one row an epoch
 checkpoints/       to go on from while the run is under way
 stages/<name>/     the model each finished stage handed over
+trunk/<mark>/      the frozen parts of the encoder, where their output was kept; beside
+                   the runs in a sweep, which share it
 tensorboard/       scalars
 metrics.json, predictions.csv, *.png, report.html, examples/     the result
 """
@@ -12,6 +14,7 @@ metrics.json, predictions.csv, *.png, report.html, examples/     the result
 import json
 import os
 import pathlib
+import shutil
 from typing import Any
 
 
@@ -26,6 +29,17 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
         self.metrics = self.path / "metrics.json"
+
+    def trunk(self, mark: str = "") -> pathlib.Path | None:
+        """Where the frozen parts with that mark lie, by default the run's own.
+
+        None where the run has none. Runs of one sweep keep them together.
+        """
+        if not mark and self.dataset.exists():
+            mark = self.read_dataset().get("trunk", "")
+        is_of_sweep = (self.path.parent / "sweep.json").is_file()
+        place = self.path.parent if is_of_sweep else self.path
+        return place / "trunk" / mark if mark else None
 
     def stage(self, name: str) -> pathlib.Path:
         """Where the model that a stage handed over lies."""
@@ -75,6 +89,12 @@ class RunFolder:
                 "or start another run."
             )
 
+    def clear(self) -> None:
+        """Removes an unfinished run; a finished one is never removed."""
+        if self.metrics.exists():
+            raise FileExistsError(f"{self.path} holds a finished run.")
+        shutil.rmtree(self.path)
+
     def read_config(self) -> dict[str, Any]:
         """The configuration the run was started with."""
         if not self.config.is_file():
@@ -97,12 +117,61 @@ class RunFolder:
         with self.history.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
+    def write_stage(
+        self,
+        name: str,
+        *,
+        epochs: int,
+        steps: int,
+        rule: str,
+        reason: str,
+        seconds: float,
+    ) -> None:
+        """Notes how a stage ended, beside the model that it handed over."""
+        summary = {
+            "name": name,
+            "epochs": epochs,
+            "steps": steps,
+            "stop_rule": rule,
+            "stop_reason": reason,
+            "seconds": seconds,
+        }
+        write_json(self.stage(name).with_suffix(".json"), summary)
+
     def cut_history(self, rows: int) -> None:
         """Drops what was written after the checkpoint that a run resumes from."""
         if not self.history.exists():
             return
         lines = self.history.read_text().splitlines(keepends=True)[:rows]
         _write(self.history, "".join(lines))
+
+
+def history_row(
+    stage: str,
+    *,
+    epoch: int,
+    step: int,
+    means: dict[str, float],
+    scores: dict[str, dict[str, Any]],
+    margins: dict[str, float],
+    seconds: float,
+) -> dict[str, Any]:
+    """What the history keeps of an epoch; `scores` of "train" and "val"."""
+
+    def scalars(split: str) -> dict[str, float | None]:
+        kept = scores[split].items()
+        return {k: v for k, v in kept if v is None or isinstance(v, float)}
+
+    return {
+        "stage": stage,
+        "epoch": epoch,
+        "step": step,
+        "train": means,
+        "train_eval": scalars("train"),
+        "val": scalars("val"),
+        "margins": margins,
+        "seconds": seconds,
+    }
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

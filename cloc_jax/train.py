@@ -8,17 +8,14 @@ to the bit.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import tensorboardX
 from flax import nnx
-from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from cloc_jax import (
@@ -30,24 +27,14 @@ from cloc_jax import (
     model_state,
     processes,
     sharding,
+    training_step,
 )
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
-from cloc_jax.model_state import ModelState
 from cloc_jax.progress import Display, console
-from cloc_jax.run_folder import RunFolder, write_json
+from cloc_jax.run_folder import RunFolder, history_row
 
 Record = dict[str, Any]  # where a run is, as plain data
-
-
-class Carry(NamedTuple):
-    """All that a training step changes, on the device."""
-
-    model: ModelState
-    optimizer: optax.OptState
-    step: Int[Array, ""]  # of the stage
-    bad_step: Int[Array, ""]  # the first with a non-finite loss or gradient, or -1
-    totals: dict[str, Float[Array, ""]]  # sums of scalars since the epoch began
 
 
 class NonFinite(ArithmeticError):
@@ -67,13 +54,15 @@ class Run(NamedTuple):
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
-    parts = assemble.build(config)
+    config = assemble.resolve(config)
+    parts = assemble.build(config, folder if resume else None)
     sharding.check_batch(config.train.batch_size, parts.mesh)
-    description = assemble.describe(parts.dataset)
+    description = assemble.describe(parts)
     if resume:
         folder.check_same(config.to_dict(), description)
     elif processes.is_first():
         folder.create(config.to_dict(), description)
+    assemble.encoder.keep_trunk(parts.trunk, folder)
     processes.wait("run folder")
     _announce(config, parts)
     checkpoints = checkpoint.Checkpoints(folder.checkpoints)
@@ -127,16 +116,20 @@ class StageRun:
         self.plan = assemble.plan(config, parts.dataset, self.stage, record["stage"])
         self.step = record["step"]
         optimizer = assemble.build_optimizer(config, self.stage)
-        key = jax.random.fold_in(jax.random.key(config.seed), record["stage"])
+        key = training_step.stage_key(config.seed, record["stage"])
         self.graph, model = model_state.split(self._entered())
-        names = scalar_names(self.graph, self.stage, model, next(self._batches(0)))
-        self.carry = place_carry(
-            first_carry(model, optimizer, names),
+        names = training_step.scalar_names(
+            self.graph, self.stage, model, next(self._batches(0))
+        )
+        self.carry = training_step.place_carry(
+            training_step.first_carry(model, optimizer, names),
             parts.mesh,
             shard_params=config.mesh.shard_params,
         )
         shardings = jax.tree.map(lambda x: x.sharding, self.carry)
-        self.step_fn = make_step(self.graph, self.stage, optimizer, key, shardings)
+        self.step_fn = training_step.make_step(
+            self.graph, self.stage, optimizer, key, shardings
+        )
         self.copy = jax.jit(
             lambda model: jax.tree.map(jnp.copy, model), out_shardings=shardings.model
         )
@@ -211,16 +204,15 @@ class StageRun:
         verdict = self.stage.stop.update(
             record["stop"], epoch, scores["train"], scores["val"]
         )
-        row = {
-            "stage": self.stage.name,
-            "epoch": epoch,
-            "step": self.step,
-            "train": means,
-            "train_eval": _scalars(scores["train"]),
-            "val": _scalars(scores["val"]),
-            "margins": self._margins(),
-            "seconds": time.monotonic() - self.started,
-        }
+        row = history_row(
+            self.stage.name,
+            epoch=epoch,
+            step=self.step,
+            means=means,
+            scores=scores,
+            margins=self._margins(),
+            seconds=time.monotonic() - self.started,
+        )
         total_steps = record["total_steps"] + self.plan.steps_per_epoch
         if processes.is_first():
             self.run.folder.append_history(row)
@@ -247,32 +239,27 @@ class StageRun:
         path = self.run.folder.stage(name)
         is_best = self.stage.hand_over == "best"
         checkpoint.save_model(path, self.best if is_best else self.carry.model)
-        summary = {
-            "name": name,
-            "epochs": record["epoch"],
-            "steps": self.step,
-            "stop_rule": record["rule"],
-            "stop_reason": record["reason"],
-            "seconds": record["seconds"],
-        }
         if processes.is_first():
-            write_json(path.with_suffix(".json"), summary)
+            self.run.folder.write_stage(
+                name,
+                epochs=record["epoch"],
+                steps=self.step,
+                rule=record["rule"],
+                reason=record["reason"],
+                seconds=record["seconds"],
+            )
         return record | _stage_record(self.run.parts, record["stage"] + 1)
 
     def _entered(self) -> nnx.Module:
         """The model with which the stage starts."""
         parts, index = self.run.parts, self.record["stage"]
-        model = parts.create()
-        if index:
-            graph, like = model_state.split(model)
-            before = self.run.folder.stage(parts.method.stages[index - 1].name)
-            everywhere = sharding.copied(parts.mesh)
-            state = checkpoint.load_model(before, like, everywhere)
-            model = model_state.merge(graph, state)
-            # Far from the stages' own keys, which are folded in by their index.
-            key = jax.random.key(self.run.config.seed)
-            seed = jax.random.fold_in(key, 1_000_000 + index)
-            self.stage.enter(model, {"initial": parts.create}, nnx.Rngs(seed))
+        if not index:
+            return parts.create()
+        graph, like = model_state.split(nnx.eval_shape(parts.create.random))
+        before = self.run.folder.stage(parts.method.stages[index - 1].name)
+        state = checkpoint.load_model(before, like, sharding.copied(parts.mesh))
+        model = model_state.merge(graph, state)
+        enter(self.stage, index, model, parts.create, self.run.config.seed)
         return model
 
     def _batches(self, first_step: int) -> Iterator[pipeline.Batch]:
@@ -280,7 +267,7 @@ class StageRun:
         return pipeline.training_batches(
             self.run.parts.dataset.splits["train"],
             self.plan,
-            augment=assemble.augmentation(config),
+            draw=self.run.parts.draw,
             views=self.stage.views,
             seed=(config.seed, self.record["stage"]),
             first_step=first_step,
@@ -338,82 +325,11 @@ class StageRun:
         return dict(zip(names, map(float, np.asarray(view.values)), strict=True))
 
 
-def make_step(
-    graph: nnx.GraphDef,
-    stage: Stage,
-    optimizer: optax.GradientTransformation,
-    key: Array,
-    shardings: Carry,
-) -> Callable[[Carry, pipeline.Batch], Carry]:
-    """The compiled training step of a stage; `shardings` as the carry's arrays lie.
-
-    A step whose loss or gradient is not finite changes nothing, and no step after it
-    does: the carry stays at its last good state until the host notices.
-    """
-
-    def loss(params, rest, batch, step):
-        return _loss(graph, stage, ModelState(params, rest), batch, key, step)
-
-    def step(carry: Carry, batch: pipeline.Batch) -> Carry:
-        (_, (rest, scalars)), gradients = jax.value_and_grad(loss, has_aux=True)(
-            *carry.model, batch, carry.step
-        )
-        finite = jnp.isfinite(scalars["loss"] + optax.tree.norm(gradients))
-        is_first = (carry.bad_step < 0) & ~finite
-        bad_step = jnp.where(is_first, carry.step, carry.bad_step)
-        params = carry.model.params
-        updates, state = optimizer.update(gradients, carry.optimizer, params)
-        updated = ModelState(optax.apply_updates(params, updates), rest)
-        model = model_state.merge(graph, updated)
-        stage.after_step(model, carry.step)
-        totals = jax.tree.map(jnp.add, carry.totals, scalars)
-        new = Carry(
-            model_state.split(model)[1], state, carry.step + 1, bad_step, totals
-        )
-        good = jax.tree.map(lambda a, b: jnp.where(bad_step < 0, a, b), new, carry)
-        return good._replace(bad_step=bad_step)
-
-    return jax.jit(step, donate_argnums=0, out_shardings=shardings)
-
-
-def first_carry(
-    model: ModelState, optimizer: optax.GradientTransformation, names: list[str]
-) -> Carry:
-    """The carry before the first step of a stage whose scalars have these names."""
-    return Carry(
-        model,
-        jax.jit(optimizer.init)(model.params),
-        jnp.zeros((), jnp.int32),
-        jnp.full((), -1, jnp.int32),
-        {name: jnp.zeros((), jnp.float32) for name in names},
-    )
-
-
-def place_carry(carry: Carry, mesh: Mesh, *, shard_params: bool) -> Carry:
-    """The carry laid out over the mesh."""
-    shardings = sharding.state_shardings(carry, mesh, shard_params=shard_params)
-    return sharding.place_state(carry, shardings)
-
-
-def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
-    """Names of the scalars that a stage's loss reports."""
-    shapes = jax.eval_shape(
-        lambda model, batch: _loss(graph, stage, model, batch, jax.random.key(0), 0),
-        model,
-        batch,
-    )
-    return list(shapes[1][1])
-
-
-def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
-    model = model_state.merge(graph, state)
-    rngs = nnx.Rngs(jax.random.fold_in(key, step))
-    value, scalars = stage.loss(model, batch, rngs)
-    return value, (model_state.split(model)[1].rest, scalars | {"loss": value})
-
-
-def _scalars(scores: dict[str, Any]) -> dict[str, float | None]:
-    return {k: v for k, v in scores.items() if v is None or isinstance(v, float)}
+def enter(stage: Stage, index: int, model: nnx.Module, create, seed: int) -> None:
+    """Changes the model that the stage before handed over as this stage asks for."""
+    # Far from the stages' own keys, which are folded in by their index.
+    key = jax.random.fold_in(jax.random.key(seed), 1_000_000 + index)
+    stage.enter(model, {"initial": create}, nnx.Rngs(key))
 
 
 def _log(writer: tensorboardX.SummaryWriter, row: Record, total_steps: int) -> None:

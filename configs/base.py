@@ -57,8 +57,32 @@ def get_config() -> ConfigDict:
     config.augment.hue = 0.0  # fraction of the circle, colour images only
 
     config.encoder = ConfigDict()
-    config.encoder.name = "small"  # a residual network that needs no weights
-    config.encoder.widths = (16, 32, 64, 128)  # ours: channels of the four layers
+    # small (a residual network that starts from scratch), resnet18, resnet34, resnet50
+    # (the paper's), vgg16, vgg16_bn or densenet121.
+    config.encoder.name = "small"
+    # File or hub name of ImageNet weights; "random" to start from scratch. Only small,
+    # which has none, may leave it empty. docs/weights.md says where to get them.
+    config.encoder.weights = ""
+    config.encoder.widths = (16, 32, 64, 128)  # ours: small's channels by layer
+    config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
+    # Grey images in a network of three channels: repeat them, or sum the first kernel.
+    config.encoder.channels = "repeat"
+    config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
+    config.encoder.remat = False  # recompute in the backward pass: slower, less memory
+    # These three belong to the weights and are filled in from them.
+    config.encoder.stride = ""  # 3x3 or 1x1: where resnet50 strides
+    config.encoder.epsilon = 0.0  # of batch norm
+    config.encoder.preprocessing = ""  # imagenet_rgb, caffe_bgr or signed
+    # Keep the encoder as its weights are: its features are computed once, and training
+    # takes seconds.
+    config.encoder.frozen = False
+    # Or keep the parts before this one: layer1 … layer4. Their output is computed once
+    # too, unless images are augmented and views is 1.
+    config.encoder.trainable_from = ""
+    # Views of each training image whose features are kept: the clean one, and from 2
+    # on augmented ones.
+    config.encoder.views = 1
+    config.encoder.cache_gib = 32.0  # the most that kept features may take on disk
 
     config.method = ConfigDict()
     config.method.name = "cloc"  # cloc, or ce for cross-entropy alone
@@ -83,6 +107,8 @@ def get_config() -> ConfigDict:
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam, or sgd with momentum 0.9
     config.optimizer.learning_rate = 1e-3  # constant
+    # Of the encoder's parameters; None for the same as the rest.
+    config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
     config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
 
     config.mesh = ConfigDict()

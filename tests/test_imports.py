@@ -11,7 +11,15 @@ import pytest
 import cloc_jax
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).parent
-JOBS = {"assemble", "train", "evaluate", "predict", "bench"}
+JOBS = {
+    "assemble",
+    "train",
+    "together",
+    "sweep",
+    "evaluate",
+    "predict",
+    "bench",
+}
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.
 ARROWS = {
     "losses": set(),
@@ -35,6 +43,8 @@ ARROWS = {
     "data": set(),
     "methods": {"losses", "margins", "encoders", "sharding"},
     "inference": {"methods", "data", "model_state", "sharding"},
+    "derived": {"inference", "data", "model_state", "sharding", "progress"},
+    "training_step": {"methods", "data", "model_state", "optimizer", "sharding"},
 }
 
 

@@ -98,7 +98,9 @@ def test_each_process_reads_only_its_rows():
         batches = pipeline.training_batches(
             source,
             plan,
-            augment=Augment(rotate_degrees=20, flip_vertical=0.5),
+            draw=pipeline.augmented(
+                source, Augment(rotate_degrees=20, flip_vertical=0.5)
+            ),
             views=1,
             seed=(1,),
             first_step=2,

@@ -43,7 +43,9 @@ def batches(first_step=0, threads=1, views=1, count=5):
     stream = pipeline.training_batches(
         source,
         plan,
-        augment=Augment(rotate_degrees=30, flip_horizontal=0.5),
+        draw=pipeline.augmented(
+            source, Augment(rotate_degrees=30, flip_horizontal=0.5)
+        ),
         views=views,
         seed=(3,),
         first_step=first_step,

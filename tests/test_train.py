@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cloc_jax import assemble, model_state, sharding, train
+from cloc_jax import assemble, model_state, sharding, train, training_step
 from cloc_jax.run_folder import RunFolder
 from configs import quickstart
 
@@ -94,13 +94,15 @@ def stage_parts(config, index=0):
         "label": jnp.asarray([0, 0, 1, 1, 2, 2, 4, 4], jnp.int32),
         "mask": jnp.ones(8, bool),
     }
-    names = train.scalar_names(graph, stage, state, batch)
-    carry = train.first_carry(state, optimizer, names)
+    names = training_step.scalar_names(graph, stage, state, batch)
+    carry = training_step.first_carry(state, optimizer, names)
     shard_params = config.mesh.shard_params
-    carry = train.place_carry(carry, parts.mesh, shard_params=shard_params)
+    carry = training_step.place_carry(carry, parts.mesh, shard_params=shard_params)
     batch = sharding.place_batch(batch, parts.mesh)
     shardings = jax.tree.map(lambda x: x.sharding, carry)
-    step = train.make_step(graph, stage, optimizer, jax.random.key(0), shardings)
+    step = training_step.make_step(
+        graph, stage, optimizer, jax.random.key(0), shardings
+    )
     return step, carry, batch, parts, graph
 
 

@@ -39,6 +39,12 @@ class Augment(NamedTuple):
     saturation: float = 0.0  # factor uniform in [1 - x, 1 + x]; colour images only
     hue: float = 0.0  # fraction of the circle, uniform in [-x, x]; colour images only
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any change is made at all."""
+        strengths = self._replace(perspective_probability=0.0)
+        return any(strengths)
+
 
 _PROBABILITY = (1.0, "it is a probability")
 # Field: the largest strength, and what a larger one would mean.

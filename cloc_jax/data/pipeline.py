@@ -6,6 +6,7 @@ and "mask" (False for padding).
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,6 +19,8 @@ from cloc_jax.data import images
 from cloc_jax.data.batches import BatchPlan
 
 Batch = dict[str, Any]
+# (item, generator) -> one random view of the item
+Draw = Callable[[int, np.random.Generator], np.ndarray]
 PREFETCH = 2  # batches on their way to the device while a step computes
 
 
@@ -31,6 +34,23 @@ class Source(Protocol):
     def labels(self) -> np.ndarray: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> np.ndarray: ...
+
+
+def stamps(source: Any) -> list[str]:
+    """A mark of each item's pixels, without reading them: what a cache goes by.
+
+    A file is known by its name, size and time of change; a source without files has
+    `stamps` of its own.
+    """
+    source = getattr(source, "source", source)  # as it comes, not as prepared
+    own = getattr(source, "stamps", None)
+    if own is not None:
+        return list(own)
+    marks = []
+    for item, path in zip(source.ids, source.paths, strict=True):
+        known = os.stat(path)
+        marks.append(f"{item} {known.st_size} {known.st_mtime_ns}")
+    return marks
 
 
 class Share(NamedTuple):
@@ -85,11 +105,21 @@ class Prepared:
         return image
 
 
+def augmented(source: Source, augment: augmentation.Augment) -> Draw:
+    """Views of a source's images: each changed at random."""
+    return lambda item, rng: augmentation.apply(augment, source[item], rng)
+
+
+def generator(place: Sequence[int]) -> np.random.Generator:
+    """Random numbers for one place in a run: seed, stage, and number of the row."""
+    return np.random.default_rng(tuple(place))
+
+
 def training_batches(
     source: Source,
     plan: BatchPlan,
     *,
-    augment: augmentation.Augment,
+    draw: Draw,
     views: int,
     seed: Sequence[int],
     first_step: int,
@@ -99,7 +129,8 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Batches `first_step`, `first_step` + 1, … without end, on the device.
 
-    Only this process's share of the rows is read; `place` makes whole batches of them.
+    `draw` makes a view of an item. Only this process's share of the rows is read;
+    `place` makes whole batches of them.
     """
     rows = plan.batch_size // share.parts
 
@@ -109,10 +140,8 @@ def training_batches(
         item = int(plan.batch(step)[row])
         # Seeded by its place in the run, so that neither threads nor processes
         # change an image.
-        rng = np.random.default_rng((*seed, step * plan.batch_size + row))
-        drawn = tuple(
-            augmentation.apply(augment, source[item], rng) for _ in range(views)
-        )
+        rng = generator((*seed, step * plan.batch_size + row))
+        drawn = tuple(draw(item, rng) for _ in range(views))
         return _element(source, item, drawn[0] if views == 1 else drawn)
 
     # Longer than any run; Grain wants a length.

@@ -203,6 +203,8 @@ class Knees:
             )
         indices = range(self._start, self._start + number)
         self.ids = [f"knee-{self._seed}-{index:06d}" for index in indices]
+        height, width = self._size
+        self.stamps = [f"{name} {height}x{width}" for name in self.ids]
         quantiles, errors = np.empty(number), np.empty(number)
         for i, index in enumerate(indices):
             rng = self._rng(_GRADING, index)

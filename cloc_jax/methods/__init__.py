@@ -5,10 +5,20 @@ from collections.abc import Callable
 
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
-from cloc_jax.methods.method import Method, Stage, group_of
+from cloc_jax.methods.method import ENCODER, Method, Stage, freeze, group_of
 from cloc_jax.methods.stopping import Stop, Verdict
 
-__all__ = ["METHODS", "Method", "Stage", "Stop", "Verdict", "build", "group_of"]
+__all__ = [
+    "ENCODER",
+    "METHODS",
+    "Method",
+    "Stage",
+    "Stop",
+    "Verdict",
+    "build",
+    "freeze",
+    "group_of",
+]
 
 METHODS: dict[str, Callable[..., Method]] = {"ce": ce, "cloc": cloc}
 

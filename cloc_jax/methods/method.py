@@ -4,15 +4,17 @@ CLOC's two phases, a pretraining with a probe behind it or a teacher that follow
 student are all the same to the loop in `train.py`, which knows nothing but this file.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from flax import nnx
 from jaxtyping import Array, Float
 
 from cloc_jax.methods.stopping import Stop
 
 # Parameter groups by the first names of their paths; see `group_of`.
-NETWORK = ("stem", "layer1", "layer2", "layer3", "layer4", "head")
+ENCODER = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
+NETWORK = (*ENCODER, "head")
 MARGINS = "margins"
 
 
@@ -65,3 +67,14 @@ class Method(NamedTuple):
 def group_of(path: tuple[Any, ...]) -> str:
     """Parameter group of a path: "encoder.layer1.conv1.kernel" is in "layer1"."""
     return str(path[1] if path[0] == "encoder" else path[0])
+
+
+def freeze(model: nnx.Module, trains: Collection[str]) -> None:
+    """Puts the batch norms of groups outside `trains` into evaluation mode.
+
+    An optimizer that leaves a group alone does not keep its running statistics from
+    following the batches.
+    """
+    for path, module in nnx.iter_modules(model):
+        if isinstance(module, nnx.BatchNorm) and group_of(path) not in trains:
+            module.use_running_average = True

@@ -9,6 +9,12 @@ from jaxtyping import Array, Float, Int, UInt8
 from cloc_jax.encoders import Encoder
 from cloc_jax.margins import Margins
 
+# Images, or what the frozen parts of an encoder made of them.
+Inputs = (
+    UInt8[Array, "batch height width channels"]
+    | Float[Array, "batch height width channels"]
+    | Float[Array, "batch features"]
+)
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jax.nn.tanh}
 CONTRASTS = ("embedding", "hidden", "logits")
 
@@ -55,7 +61,7 @@ class Network(nnx.Module):
         self.head = head
         self.margins = margins
 
-    def __call__(self, images: UInt8[Array, "batch height width channels"]) -> Outputs:
+    def __call__(self, images: Inputs) -> Outputs:
         return self.head(self.encoder(images))
 
 
@@ -72,13 +78,13 @@ def check_head(*, projection: int, hidden: int, activation: str) -> None:
         )
 
 
-def embed(model: Network, images: UInt8[Array, "batch height width channels"]):
+def embed(model: Network, images: Inputs):
     """The embedding the contrast is defined on."""
     return model(images).embedding
 
 
 def predict(
-    model: Network, images: UInt8[Array, "batch height width channels"], support
+    model: Network, images: Inputs, support
 ) -> dict[str, Float[Array, "..."] | Int[Array, "..."]]:
     """Label by the largest probability, value by the expected rank."""
     probabilities = jax.nn.softmax(model(images).logits)

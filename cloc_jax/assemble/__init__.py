@@ -7,7 +7,6 @@ import hashlib
 import inspect
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import (
-    encoders,
+    derived,
     environment,
     losses,
     methods,
@@ -25,10 +24,12 @@ from cloc_jax import (
     optimizer,
     sharding,
 )
+from cloc_jax.assemble import encoder
+from cloc_jax.assemble.encoder import resolve as resolve
 from cloc_jax.data import augment, pipeline
 from cloc_jax.data.batches import BatchPlan
 from cloc_jax.data.datasets import DATASETS, Dataset
-from cloc_jax.run_folder import write_json
+from cloc_jax.run_folder import RunFolder, write_json
 
 CROSSOVERS = "crossovers.json"
 
@@ -38,14 +39,20 @@ class Parts(NamedTuple):
 
     dataset: Dataset
     method: methods.Method
-    create: Callable[[], nnx.Module]  # the model as it starts
+    create: encoder.Creator  # the model as it starts
     mesh: Mesh
     critical: tuple[str, ...]
+    draw: pipeline.Draw  # views of the training items
+    trunk: derived.Trunk | None  # frozen parts that the dataset has behind it already
 
 
-def build(config: ConfigDict) -> Parts:
-    """Dataset, method and model of a configuration, or ValueError saying what to do."""
-    augment.check(augmentation(config))
+def build(config: ConfigDict, folder: RunFolder | None = None) -> Parts:
+    """Dataset, method and model of a configuration, or ValueError saying what to do.
+
+    `folder` is that of a run which has begun: its frozen parts are used again.
+    """
+    augment.check(encoder.augmentation(config))
+    encoder.check(config)
     for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
         if not 0 <= seed < 2**32:
             raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
@@ -65,10 +72,22 @@ def build(config: ConfigDict) -> Parts:
     for index, stage in enumerate(method.stages):
         plan(config, dataset, stage, index)
         build_optimizer(config, stage)
-    dataset.splits["train"][0]  # a crop larger than the images shows here
-    create = creator(config, method)
-    nnx.eval_shape(create)  # the encoder's own checks, without computing anything
-    return Parts(dataset, method, create, mesh, tuple(config.data.critical))
+    train = dataset.splits["train"]
+    train[0]  # a crop larger than the images shows here
+    create = encoder.Creator(config, method)
+    nnx.eval_shape(create.random)  # the encoder's own checks, nothing is computed
+    draw, trunk = pipeline.augmented(train, encoder.augmentation(config)), None
+    if encoder.entrance(config):
+        trunk = encoder.build_trunk(config, mesh, folder)
+        dataset, draw = encoder.derive(config, dataset, trunk)
+    critical = tuple(config.data.critical)
+    return Parts(dataset, method, create, mesh, critical, draw, trunk)
+
+
+def with_method(parts: Parts, config: ConfigDict) -> Parts:
+    """The parts of a configuration that differs in its method's settings or seed."""
+    method = build_method(config, len(parts.dataset.ranks), parts.mesh)
+    return parts._replace(method=method, create=encoder.Creator(config, method))
 
 
 def load(config: ConfigDict) -> Dataset:
@@ -115,8 +134,9 @@ def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
     return dataset._replace(splits=splits)
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def describe(parts: Parts) -> dict[str, Any]:
     """What a run keeps of its dataset: names, sizes, and a mark of every item."""
+    dataset = parts.dataset
     mark = hashlib.sha256()
     for name, source in dataset.splits.items():
         mark.update(json.dumps([name, list(source.ids)]).encode())
@@ -126,6 +146,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "images": {name: len(source) for name, source in dataset.splits.items()},
         "notes": dataset.notes,
         "sha256": mark.hexdigest(),
+        "trunk": parts.trunk.mark if parts.trunk else "",
     }
 
 
@@ -134,7 +155,7 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     train = config.train
     settings = config.method.to_dict()
     settings["algorithm"] = algorithm(config)
-    return methods.build(
+    method = methods.build(
         settings.pop("name"),
         num_ranks=num_ranks,
         mesh=mesh,
@@ -146,6 +167,19 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
         phase_two_init=train.phase_two_init,
         **settings,
     )
+    return method._replace(
+        stages=tuple(_with_encoder_settings(s, config) for s in method.stages)
+    )
+
+
+def _with_encoder_settings(stage: methods.Stage, config: ConfigDict) -> methods.Stage:
+    """The stage with the encoder's frozen groups and learning rate as configured."""
+    rate, frozen = config.optimizer.encoder_learning_rate, encoder.frozen_groups(config)
+    trains = {g: dict(s) for g, s in stage.trains.items() if g not in frozen}
+    for group in trains:
+        if rate is not None and group in methods.ENCODER:
+            trains[group] = {"learning_rate": rate} | trains[group]
+    return stage._replace(trains=trains)
 
 
 def algorithm(config: ConfigDict) -> str:
@@ -178,26 +212,6 @@ def record_crossover(folder: pathlib.Path, backend: str, dense_up_to: int) -> No
     write_json(folder / CROSSOVERS, read_crossovers(folder) | {backend: dense_up_to})
 
 
-def creator(config: ConfigDict, method: methods.Method) -> Callable[[], nnx.Module]:
-    """Function that makes the model with its initial weights, compiled as a whole."""
-    options = config.encoder.to_dict()
-    name = options.pop("name")
-    channels, seed = config.data.channels, config.seed
-    if name not in encoders.ENCODERS:
-        raise ValueError(
-            f"encoder.name is {name!r}; this version has "
-            f"{', '.join(encoders.ENCODERS)}."
-        )
-
-    @nnx.jit
-    def create():
-        rngs = nnx.Rngs(seed)
-        encoder = encoders.build(name, channels=channels, rngs=rngs, **options)
-        return method.init(encoder, rngs)
-
-    return create
-
-
 def plan(
     config: ConfigDict, dataset: Dataset, stage: methods.Stage, index: int
 ) -> BatchPlan:
@@ -213,9 +227,6 @@ def plan(
 
 def build_optimizer(config: ConfigDict, stage: methods.Stage):
     """The optimizer of a stage."""
-    return optimizer.build(stage.trains, methods.group_of, **config.optimizer.to_dict())
-
-
-def augmentation(config: ConfigDict) -> augment.Augment:
-    """The configured strengths."""
-    return augment.Augment(**config.augment.to_dict())
+    settings = config.optimizer.to_dict()
+    settings.pop("encoder_learning_rate")  # it is in the stage's groups already
+    return optimizer.build(stage.trains, methods.group_of, **settings)

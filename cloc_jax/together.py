@@ -1,0 +1,316 @@
+"""Many runs on kept features as one compiled program.
+
+Runs that differ in their seed and the values of their margins only are the same program
+on other numbers: their states are stacked and `vmap` trains them side by side, an epoch
+a call. Batches, stop rules and what is written are those of a run trained alone; sums
+are taken in another order, so results agree to rounding, not to the bit.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from cloc_jax import (
+    assemble,
+    checkpoint,
+    derived,
+    methods,
+    metrics,
+    model_state,
+    sharding,
+    train,
+    training_step,
+)
+from cloc_jax.data import pipeline
+from cloc_jax.data.batches import BatchPlan
+from cloc_jax.data.datasets import Dataset
+from cloc_jax.model_state import ModelState
+from cloc_jax.progress import Counting, console
+from cloc_jax.run_folder import RunFolder, history_row
+from cloc_jax.training_step import Carry
+
+# Settings in which runs of one program may differ.
+FREE = ("seed", "method.margins", "method.rho")
+CHUNK = 1024  # items evaluated at a time
+
+
+class Member(NamedTuple):
+    """One of the runs."""
+
+    config: ConfigDict
+    folder: RunFolder
+    method: methods.Method
+    create: Any  # () -> the model as it starts
+
+
+def train_together(
+    configs: Sequence[ConfigDict], folders: Sequence[RunFolder], parts: assemble.Parts
+) -> list[RunFolder]:
+    """Trains all stages of all runs; returns the folders of those that finished.
+
+    Args:
+      configs: resolved configurations that are equal but for the settings in FREE.
+      parts: of the first of them; its dataset holds features.
+    """
+    description = assemble.describe(parts)
+    members: list[Member] = []
+    creators: dict[str, assemble.encoder.Creator] = {}  # compiled once a setting
+    for config, folder in zip(configs, folders, strict=True):
+        # On one device: runs, not batches, would be worth spreading.
+        method = assemble.build_method(
+            config, len(parts.dataset.ranks), sharding.make_mesh(1)
+        )
+        setting = repr((config.method.margins, config.method.rho))
+        creator = creators.setdefault(setting, assemble.encoder.Creator(config, method))
+        create = functools.partial(creator, config.seed)
+        members.append(Member(config, folder, method, create))
+        folder.create(config.to_dict(), description)
+        assemble.encoder.keep_trunk(parts.trunk, folder)
+    graph, first = model_state.split(members[0].create())
+    states = [first, *(model_state.split(m.create())[1] for m in members[1:])]
+    for index in range(len(members[0].method.stages)):
+        if index:
+            pairs = zip(members, states, strict=True)
+            states = [_entered(member, graph, state, index) for member, state in pairs]
+        stage = StageTogether(members, states, graph, parts.dataset, index)
+        members, states = stage.train()
+        if not members:
+            break
+    return [member.folder for member in members]
+
+
+class Data(NamedTuple):
+    """A split on the device."""
+
+    inputs: jax.Array  # [view, item, …]
+    labels: jax.Array  # [item]
+
+
+class Ended(NamedTuple):
+    """How a run's stage ended; `state` is None where its loss was not finite."""
+
+    state: ModelState | None
+
+
+class StageTogether:
+    """One stage of all runs, side by side."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        states: Sequence[ModelState],
+        graph: nnx.GraphDef,
+        dataset: Dataset,
+        index: int,
+    ):
+        self.members, self.graph, self.dataset = members, graph, dataset
+        self.index, self.stage = index, members[0].method.stages[index]
+        self.plans = [
+            assemble.plan(m.config, dataset, self.stage, index) for m in members
+        ]
+        self.data = {s: _on_device(dataset.splits[s]) for s in ("train", "val")}
+        optimizer = assemble.build_optimizer(members[0].config, self.stage)
+        some = _batch(self.data["train"], jnp.zeros((2, 4), jnp.int32))
+        names = training_step.scalar_names(graph, self.stage, states[0], some)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+        self.carry = jax.vmap(
+            lambda state: training_step.first_carry(state, optimizer, names)
+        )(stacked)
+        self.best = jax.tree.map(jnp.copy, self.carry.model)
+        self.stops = [self.stage.stop.init() for _ in members]
+        self.ended: dict[int, Ended] = {}
+        keys = [training_step.stage_key(m.config.seed, index) for m in members]
+        self._run_epoch = _epoch_function(
+            training_step.step_function(graph, self.stage, optimizer), jnp.stack(keys)
+        )
+        self._predict = _predict_function(graph, members[0].method)
+        self._margins = _margins_function(graph, members[0].method)
+
+    def train(self) -> tuple[list[Member], list[ModelState]]:
+        """Trains to the end of every run; those that got there, with their models."""
+        what = f"{self.stage.name} of {len(self.members)} runs"
+        started = time.monotonic()
+        with Counting(what, len(self.members)) as counting:
+            epoch = 0
+            while len(self.ended) < len(self.members):
+                epoch, before = epoch + 1, len(self.ended)
+                self._train_epoch(epoch, started)
+                counting.advance(len(self.ended) - before, f"epoch {epoch}")
+        members, states = [], []
+        for i, member in enumerate(self.members):
+            state = self.ended[i].state
+            if state is not None:
+                members.append(member)
+                states.append(state)
+        return members, states
+
+    def _train_epoch(self, epoch: int, started: float) -> None:
+        steps = self.plans[0].steps_per_epoch
+        pairs = zip(self.members, self.plans, strict=True)
+        rows = [self._rows(m, plan, epoch - 1) for m, plan in pairs]
+        train = self.data["train"]
+        self.carry = self._run_epoch(self.carry, train, np.stack(rows, axis=2))
+        outputs = {s: self._predict(self.carry.model, d) for s, d in self.data.items()}
+        margins = np.asarray(self._margins(self.carry.model))
+        bad, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
+        seconds = time.monotonic() - started
+        verdicts = {}
+        for i, member in enumerate(self.members):
+            if i in self.ended:
+                continue
+            if bad[i] >= 0:
+                console.print(
+                    f"{member.folder.path}: the loss or a gradient was not finite at "
+                    f"step {bad[i]} of stage {self.stage.name}; the run is given up"
+                )
+                self.ended[i] = Ended(None)
+                continue
+            scores = {s: self._score(s, o, i) for s, o in outputs.items()}
+            verdicts[i] = self.stage.stop.update(
+                self.stops[i], epoch, scores["train"], scores["val"]
+            )
+            self.stops[i] = verdicts[i].state
+            names = metrics.boundary_names(self.dataset.ranks)
+            row = history_row(
+                self.stage.name,
+                epoch=epoch,
+                step=epoch * steps,
+                means={k: float(v[i]) / steps for k, v in totals.items()},
+                scores=scores,
+                # Without margins there are no columns.
+                margins=dict(zip(names, map(float, margins[i]), strict=False)),
+                seconds=seconds,
+            )
+            member.folder.append_history(row)
+        improved = np.zeros(len(self.members), bool)
+        for i, verdict in verdicts.items():
+            improved[i] = verdict.improved
+        self.best = _choose(improved, self.carry.model, self.best)
+        for i, verdict in verdicts.items():
+            if verdict.rule:
+                self._hand_over(i, verdict, epoch, epoch * steps, seconds)
+
+    def _score(self, split: str, outputs: dict[str, np.ndarray], i: int):
+        return metrics.ordinal_metrics(
+            self.dataset.splits[split].labels,
+            outputs["label"][i],
+            self.dataset.ranks,
+            outputs["probabilities"][i] if "probabilities" in outputs else None,
+        )
+
+    def _hand_over(self, i, verdict, epochs: int, steps: int, seconds: float) -> None:
+        is_best = self.stage.hand_over == "best"
+        models = self.best if is_best else self.carry.model
+        state = jax.tree.map(lambda leaf: leaf[i], models)
+        folder = self.members[i].folder
+        checkpoint.save_model(folder.stage(self.stage.name), state)
+        folder.write_stage(
+            self.stage.name,
+            epochs=epochs,
+            steps=steps,
+            rule=verdict.rule,
+            reason=verdict.reason,
+            seconds=seconds,
+        )
+        self.ended[i] = Ended(state)
+
+    def _rows(self, member: Member, plan: BatchPlan, epoch: int) -> np.ndarray:
+        """Views and items of an epoch's batches, [step, 2, item], as if alone."""
+        steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
+        items = np.stack([plan.batch(step) for step in steps]).astype(np.int32)
+        views = np.zeros_like(items)
+        count = len(self.data["train"].inputs)
+        if count > 1:
+            for step, row in np.ndindex(*items.shape):
+                place = steps[step] * plan.batch_size + row
+                seed = (member.config.seed, self.index, place)
+                views[step, row] = pipeline.generator(seed).integers(count)
+        return np.stack([views, items], axis=1)
+
+
+def _epoch_function(step: Callable, keys: jax.Array) -> Callable:
+    """Compiled epoch of all runs: (carry, data, rows [step, 2, run, item]) -> carry."""
+
+    def run_epoch(carry: Carry, data: Data, rows: jax.Array) -> Carry:
+        def one(carry, rows):
+            batches = jax.vmap(_batch, (None, 1))(data, rows)
+            return jax.vmap(step)(carry, batches, keys), None
+
+        zeros = jax.tree.map(jnp.zeros_like, carry.totals)
+        return jax.lax.scan(one, carry._replace(totals=zeros), rows)[0]
+
+    return jax.jit(run_epoch, donate_argnums=0)
+
+
+def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
+    """(states, data) -> what `method.predict` returns, [run, item, …]."""
+
+    def one(state: ModelState, inputs: jax.Array) -> dict[str, Any]:
+        model = nnx.view(model_state.merge(graph, state), use_running_average=True)
+        outputs = method.predict(model, inputs, None)
+        return {k: v for k, v in outputs.items() if v is not None}
+
+    compiled = jax.jit(jax.vmap(one, (0, None)))
+
+    def predict(states: ModelState, data: Data) -> dict[str, np.ndarray]:
+        clean = data.inputs[0]
+        parts = [
+            jax.device_get(compiled(states, clean[start : start + CHUNK]))
+            for start in range(0, len(clean), CHUNK)
+        ]
+        return {k: np.concatenate([p[k] for p in parts], axis=1) for k in parts[0]}
+
+    return predict
+
+
+def _margins_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
+    """states -> margins [run, boundary], no columns without margins."""
+
+    def one(state: ModelState) -> jax.Array:
+        view = method.margins(model_state.merge(graph, state))
+        return jnp.zeros(0) if view is None else view.values
+
+    return jax.jit(jax.vmap(one))
+
+
+def _batch(data: Data, rows: jax.Array) -> pipeline.Batch:
+    """A training batch of the rows [2, item]: view and item."""
+    views, items = rows
+    return {
+        "id": items,
+        "image": data.inputs[views, items],
+        "label": data.labels[items],
+        "mask": jnp.ones(items.shape, bool),
+    }
+
+
+def _on_device(source: Any) -> Data:
+    assert isinstance(source, derived.Activations)
+    views = np.stack([view.all() for view in source.views])
+    return Data(jnp.asarray(views), jnp.asarray(source.labels, jnp.int32))
+
+
+@jax.jit
+def _choose(which: jax.Array, new: Any, old: Any) -> Any:
+    """`new` for the runs that `which` marks, `old` for the others."""
+
+    def one(a, b):
+        return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(one, new, old)
+
+
+def _entered(
+    member: Member, graph: nnx.GraphDef, state: ModelState, index: int
+) -> ModelState:
+    model = model_state.merge(graph, state)
+    stage = member.method.stages[index]
+    train.enter(stage, index, model, member.create, member.config.seed)
+    return model_state.split(model)[1]
