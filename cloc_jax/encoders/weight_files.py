@@ -75,6 +75,7 @@ def read(path: str | pathlib.Path) -> Raw:
         else:
             tensors, stored = tfjs_files.read_archive(path)
             said |= stored
+            form = "tfjs"
     if not tensors:
         raise ValueError(f"{path} holds no tensors; get another file. {MISSING}")
     return Raw(tensors, said | {"format": form})
@@ -84,7 +85,7 @@ def write(path: str | pathlib.Path, weights: Weights) -> None:
     """Writes safetensors, whole or not at all, and never over other content."""
     path = pathlib.Path(path)
     # safetensors writes the memory as it lies, also that of a transposed view.
-    tensors = {name: np.ascontiguousarray(t) for name, t in weights.tensors.items()}
+    tensors = {name: np.asarray(t, order="C") for name, t in weights.tensors.items()}
     if path.exists():
         if _holds(path, Weights(tensors, weights.metadata)):
             return
@@ -92,14 +93,18 @@ def write(path: str | pathlib.Path, weights: Weights) -> None:
             f"{path} exists and holds something else; give another name or move it "
             "away."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # Not its own save_file, which makes files that only their owner can read.
+    content = safetensors.numpy.save(tensors, metadata=weights.metadata)
     try:
-        # Its own writer makes files that only their owner can read.
-        part.write_bytes(safetensors.numpy.save(tensors, metadata=weights.metadata))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(content)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error.strerror}).") from error
 
 
 def sha256(path: pathlib.Path) -> str:
@@ -122,15 +127,18 @@ def _bytes(tensors: dict[str, np.ndarray]) -> dict[str, tuple]:
 
 def _format(path: pathlib.Path) -> str:
     """safetensors, torch, hdf5 or tgz, by the first bytes."""
-    with path.open("rb") as file:
-        head = file.read(16)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}).") from error
     if not head:
         raise ValueError(f"{path} is empty; get it again. {MISSING}")
     if head.startswith(b"\x1f\x8b"):
         return "tgz"
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         return "hdf5"
-    if head.startswith(b"PK\x03\x04") or head[0] == 0x80 and head[1] <= 5:
+    if head.startswith(b"PK\x03\x04") or (head[0] == 0x80 and head[1:2] <= b"\x05"):
         return "torch"
     if path.suffix == ".safetensors" or head[8:9] == b"{":
         return "safetensors"
