@@ -176,13 +176,11 @@ def _read_safetensors(
 
 
 def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if "model.weights.h5" in archive.namelist():
-                raise ValueError(
-                    f"{path} is a whole Keras model; save its weights alone, with "
-                    "model.save_weights('name.weights.h5'), and give that file."
-                )
+    if _is_keras_model(path):
+        raise ValueError(
+            f"{path} is a whole Keras model; save its weights alone, with "
+            "model.save_weights('name.weights.h5'), and give that file."
+        )
     try:
         import torch
     except ImportError as error:
@@ -200,7 +198,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
             "execute code that is in it (pickle). If you trust it, save "
             "model.state_dict() of it with PyTorch and give that file."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # damage surfaces as nearly any of them
         raise _damaged(path, error) from error
     state = _state_dict(loaded)
     tensors = {
@@ -209,6 +207,14 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
         if isinstance(value, torch.Tensor)
     }
     return {name: value.detach().numpy() for name, value in tensors.items()}
+
+
+def _is_keras_model(path: pathlib.Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "model.weights.h5" in archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):
+        return False
 
 
 def _state_dict(loaded: Any) -> dict[str, Any]:
@@ -227,5 +233,5 @@ def _read_hdf5(path: pathlib.Path) -> tuple[dict[str, np.ndarray], str]:
     try:
         with h5py.File(path) as file:
             return keras_files.read(file)
-    except (OSError, KeyError, RuntimeError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError, UnicodeDecodeError) as error:
         raise _damaged(path, error) from error
