@@ -130,10 +130,10 @@ def fill(encoder: Backbone, weights: Weights) -> None:
         elif tensor.shape != wanted:
             problems.append(f"{name} is {tensor.shape}, not {wanted}")
         else:
-            array = _from_torch_layout(name, tensor).astype(variable.dtype)
+            array = jnp.asarray(_from_torch_layout(name, tensor), variable.dtype)
             if is_summed:
-                array = sum_over_colours(jnp.asarray(array), encoder.preprocessing)
-            filled[path] = variable.replace(jnp.asarray(array))
+                array = sum_over_colours(array, encoder.preprocessing)
+            filled[path] = variable.replace(array)
     problems += [
         f"{name} {tensor.shape} has no place"
         for name, tensor in weights.tensors.items()
