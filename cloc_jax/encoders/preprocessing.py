@@ -46,11 +46,6 @@ def check(preprocessing: str, channels: int, grey: str) -> None:
         raise ValueError(f"encoder.grey is {grey!r}; use one of {', '.join(GREYS)}.")
 
 
-def planes(channels: int, grey: str) -> int:
-    """Input channels of the first kernel."""
-    return 2 if channels == 1 and grey == "sum" else 3
-
-
 def normalise(
     images: UInt8[Array, "batch height width channels"], preprocessing: str, grey: str
 ) -> Float[Array, "batch height width planes"]:
