@@ -9,6 +9,7 @@
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
     python launch.py bench --what=loss|step|scaling     time the loss or the step
+    python launch.py weights --from=FILE --to=FILE      convert ImageNet weights
 
 Any setting of configs/base.py can be overridden: --config.train.batch_size=32
 """
@@ -27,7 +28,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "sweep", "bench")
+JOBS = ("train", "evaluate", "predict", "sweep", "bench", "weights")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -68,6 +69,16 @@ flags.DEFINE_multi_string(
     "flag for several settings, every combination is trained.",
 )
 flags.DEFINE_integer("seeds", 1, "sweep: runs of each combination, seed after seed.")
+flags.DEFINE_string(
+    "from", "", "weights: a file, a folder, an archive or a name on the hub."
+)
+flags.DEFINE_string("to", "", "weights: the safetensors file to write.")
+flags.DEFINE_string(
+    "architecture", None, "weights: the network they must be of, such as resnet50."
+)
+flags.DEFINE_string(
+    "preprocessing", None, "weights: how pixels were scaled, if the file does not tell."
+)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -151,6 +162,8 @@ def run_job(job: str, arguments: list[str]) -> int:
                 f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
                 "mesh.* and data.root can be given."
             )
+    if job == "weights":
+        return run_weights()
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
@@ -182,6 +195,25 @@ def run_job(job: str, arguments: list[str]) -> int:
         return 0
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
+
+
+def run_weights() -> int:
+    given = [a for a in sys.argv if a.startswith("--config.")]
+    if given:
+        raise ValueError(
+            f"weights has no settings, but got {' '.join(given)}; it takes --from, "
+            "--to, --architecture and --preprocessing."
+        )
+    set_up_libraries()
+    from cloc_jax import weights
+
+    weights.convert(
+        FLAGS["from"].value or "",
+        FLAGS.to,
+        architecture=FLAGS.architecture,
+        preprocessing=FLAGS.preprocessing,
+    )
+    return 0
 
 
 def run_bench() -> int:

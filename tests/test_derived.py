@@ -166,9 +166,7 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
 def test_views_are_drawn_from_the_kept_ones():
     config = tiny(encoder__frozen=True, encoder__views=3, augment__rotate_degrees=20.0)
     parts = assemble.build(config)
-    drawn = {
-        parts.draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)
-    }
+    drawn = {parts.draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)}
     assert len(drawn) == 3
     assert parts.dataset.splits["train"][5].tobytes() in drawn
     assert len(parts.dataset.splits["val"].views) == 1

@@ -19,6 +19,7 @@ JOBS = {
     "evaluate",
     "predict",
     "bench",
+    "weights",
 }
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.
 ARROWS = {

@@ -81,7 +81,9 @@ def test_summary_is_the_mean_of_the_runs(swept, place):
         path = place / "runs" / f"margins=0.3,seed={seed}" / "metrics.json"
         metrics = json.loads(path.read_text())
         found.append(metrics["final"]["test"]["mae"])
-        assert metrics["margins"] == pytest.approx(dict.fromkeys(metrics["margins"], 0.3))
+        assert metrics["margins"] == pytest.approx(
+            dict.fromkeys(metrics["margins"], 0.3)
+        )
     assert cell["test"]["mae"]["mean"] == pytest.approx(np.mean(found))
     assert cell["test"]["mae"]["std"] == pytest.approx(np.std(found, ddof=1))
     assert not cell["unfinished"]

@@ -5,14 +5,21 @@ images [batch, height, width, channels] and scales them itself, because the scal
 belongs to its weights. Its parts are called stem, layer1, layer2, …: those names are
 the parameter groups that stages train or freeze. `features` is the width of the output,
 `is_signed` whether it can be negative (then cosines span [-1, 1], otherwise [0, 1]).
+All here are a `Backbone`, which can also be run up to a part or from it on.
 """
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
-from cloc_jax.encoders import small
+from cloc_jax.encoders import densenet, resnet, small, vgg
+from cloc_jax.encoders.backbone import Backbone
+
+__all__ = ["ENCODERS", "Backbone", "Encoder", "build", "options_of"]
 
 
 @runtime_checkable
@@ -27,13 +34,43 @@ class Encoder(Protocol):
     ) -> Float[Array, "batch features"]: ...
 
 
-ENCODERS = {"small": small.SmallResNet}
+ENCODERS: dict[str, Callable[..., Backbone]] = {
+    "small": small.SmallResNet,
+    "resnet18": functools.partial(resnet.ResNet, "resnet18"),
+    "resnet34": functools.partial(resnet.ResNet, "resnet34"),
+    "resnet50": functools.partial(resnet.ResNet, "resnet50"),
+    "vgg16": functools.partial(vgg.VGG16, "vgg16"),
+    "vgg16_bn": functools.partial(vgg.VGG16, "vgg16_bn"),
+    "densenet121": functools.partial(densenet.DenseNet, "densenet121"),
+}
 
 
-def build(name: str, *, channels: int, rngs: nnx.Rngs, **options) -> Encoder:
-    """The encoder called `name`; `options` are its own keyword arguments."""
+def build(name: str, *, channels: int, rngs: nnx.Rngs, **options) -> Backbone:
+    """The encoder called `name`, with those of the options that it takes.
+
+    Options of other encoders are left out, since one configuration has those of all;
+    an option that no encoder has is an error.
+    """
     if name not in ENCODERS:
         raise ValueError(
             f"encoder.name is {name!r}; this version has {', '.join(ENCODERS)}."
         )
-    return ENCODERS[name](channels=channels, rngs=rngs, **options)
+    known = sorted(set[str]().union(*map(options_of, ENCODERS)))
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(
+            f"no encoder has the option {', '.join(unknown)}; there are "
+            f"{', '.join(known)}."
+        )
+    own = {key: options[key] for key in options_of(name) if key in options}
+    return ENCODERS[name](channels=channels, rngs=rngs, **own)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The options that an encoder takes."""
+    make = ENCODERS[name]
+    kind = make.func if isinstance(make, functools.partial) else make
+    # Not of the class itself, whose signature is that of its metaclass.
+    parameters = inspect.signature(kind.__init__).parameters
+    given = ("self", "architecture", "channels", "rngs")
+    return tuple(key for key in parameters if key not in given)

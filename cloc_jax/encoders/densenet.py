@@ -1,0 +1,101 @@
+"""DenseNet-121 (Huang et al., 2017)."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from cloc_jax.encoders import layers
+from cloc_jax.encoders.backbone import Pretrainable
+
+GROWTH = 32  # features that each layer adds
+LAYERS = {"densenet121": (6, 12, 24, 16)}
+
+
+class DenseNet(Pretrainable):
+    """Blocks whose layers see all layers before them, averaged over the image.
+
+    A part is a dense block with the transition behind it; the last one ends with the
+    final batch norm and ReLU instead.
+
+    Args:
+      architecture: "densenet121".
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        *,
+        channels: int,
+        grey: str = "repeat",
+        preprocessing: str = "imagenet_rgb",
+        epsilon: float = 1e-5,
+        dtype: str = "float32",
+        remat: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            architecture=architecture,
+            parts=("stem", "layer1", "layer2", "layer3", "layer4"),
+            features=1024,
+            channels=channels,
+            grey=grey,
+            preprocessing=preprocessing,
+            epsilon=epsilon,
+            dtype=dtype,
+            remat=remat,
+        )
+        conv, norm = self.layer_makers(rngs)
+        self.stem = layers.Stem(self.first_kernel(), conv, norm)
+        width = 64
+        for part, count in zip(self.parts[1:], LAYERS[architecture], strict=True):
+            blocks: list[nnx.Module] = []
+            for _ in range(count):
+                blocks.append(DenseLayer(width, conv, norm))
+                width += GROWTH
+            if part == self.parts[-1]:
+                blocks.append(Last(width, norm))
+            else:
+                blocks.append(Transition(width, conv, norm))
+                width //= 2
+            setattr(self, part, layers.Chain(blocks))
+
+
+class DenseLayer(nnx.Module):
+    """Adds features computed from all that came before."""
+
+    def __init__(self, inputs: int, conv: layers.Make, norm: layers.Make):
+        self.norm1 = norm(inputs)
+        self.conv1 = conv(inputs, 4 * GROWTH, 1)
+        self.norm2 = norm(4 * GROWTH)
+        self.conv2 = conv(4 * GROWTH, GROWTH, 3)
+
+    def __call__(
+        self, x: layers.Activations
+    ) -> Float[Array, "batch height width outputs"]:
+        y = self.conv1(jax.nn.relu(self.norm1(x)))
+        y = self.conv2(jax.nn.relu(self.norm2(y)))
+        return jnp.concatenate([x, y], -1)
+
+
+class Transition(nnx.Module):
+    """Half the features and half the size."""
+
+    def __init__(self, inputs: int, conv: layers.Make, norm: layers.Make):
+        self.norm = norm(inputs)
+        self.conv = conv(inputs, inputs // 2, 1)
+
+    def __call__(
+        self, x: layers.Activations
+    ) -> Float[Array, "batch height2 width2 outputs"]:
+        return layers.halve(self.conv(jax.nn.relu(self.norm(x))))
+
+
+class Last(nnx.Module):
+    """The norm of everything, which no layer behind it does."""
+
+    def __init__(self, inputs: int, norm: layers.Make):
+        self.norm = norm(inputs)
+
+    def __call__(self, x: layers.Activations) -> layers.Activations:
+        return jax.nn.relu(self.norm(x))

@@ -1,0 +1,115 @@
+"""Layers the encoders share.
+
+Paddings are explicit: "SAME" pads strided windows by the size of the image, unevenly,
+and is not what the pretrained networks did. `dtype` is the type of the computation;
+parameters and statistics are float32 in any case.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
+
+Make = Callable[..., nnx.Module]  # `conv` or `norm` with a network's settings
+Activations = Float[Array, "batch height width features"]
+
+
+def conv(
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    bias: bool = False,
+    init: nnx.initializers.Initializer | None = None,
+    dtype: str = "float32",
+    rngs: nnx.Rngs,
+) -> nnx.Conv:
+    """A square convolution, padded so that stride 1 keeps the size."""
+    pad = kernel // 2
+    return nnx.Conv(
+        inputs,
+        outputs,
+        (kernel, kernel),
+        strides=stride,
+        padding=((pad, pad), (pad, pad)),
+        use_bias=bias,
+        kernel_init=init or nnx.initializers.he_normal(),
+        dtype=dtype,
+        rngs=rngs,
+    )
+
+
+class BatchNorm(nnx.BatchNorm):
+    """Batch norm computed in float32; gives back the type it got.
+
+    nnx.BatchNorm with a dtype would round its statistics to it, and without one it
+    would leave all activations behind it in float32.
+    """
+
+    def __call__(self, x, use_running_average=None, *, mask=None):
+        return super().__call__(x, use_running_average, mask=mask).astype(x.dtype)
+
+
+def norm(features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> BatchNorm:
+    """Batch norm whose running statistics keep nine tenths a step, as torch's do."""
+    return BatchNorm(features, momentum=0.9, epsilon=epsilon, rngs=rngs)
+
+
+def max_pool(
+    x: Activations, window: int, *, stride: int, pad: int = 0
+) -> Float[Array, "batch height2 width2 features"]:
+    """Largest value of each window; padding never wins."""
+    return nnx.max_pool(
+        x, (window, window), strides=(stride, stride), padding=((pad, pad), (pad, pad))
+    )
+
+
+def halve(x: Activations) -> Float[Array, "batch height2 width2 features"]:
+    """Average of each 2x2 window, without the last row or column of an odd size."""
+    return nnx.avg_pool(x, (2, 2), strides=(2, 2), padding=((0, 0), (0, 0)))
+
+
+def adaptive_average_pool(
+    x: Activations, size: int
+) -> Float[Array, "batch size size features"]:
+    """Averages over size x size windows that cover an image of any size.
+
+    As torch.nn.AdaptiveAvgPool2d: window i of n positions is floor(i n / size) up to
+    ceil((i + 1) n / size), so windows can overlap, and repeat if the image is smaller.
+    """
+    rows, columns = (_windows(n, size, x.dtype) for n in x.shape[1:3])
+    # Without it, some accelerators multiply with fewer bits than the activations have.
+    precision = jax.lax.Precision.HIGHEST
+    return jnp.einsum("ih,bhwc,jw->bijc", rows, x, columns, precision=precision)
+
+
+def _windows(length: int, size: int, dtype) -> Float[Array, "size length"]:
+    places = np.arange(size)
+    start, end = places * length // size, -(-(places + 1) * length // size)
+    positions = np.arange(length)
+    inside = (start[:, None] <= positions) & (positions < end[:, None])
+    return jnp.asarray(inside / (end - start)[:, None], dtype)
+
+
+class Stem(nnx.Module):
+    """The first layers of ResNet and DenseNet: a quarter of the size, 64 features."""
+
+    def __init__(self, first_kernel: dict[str, Any], conv: Make, norm: Make):
+        self.conv = conv(**first_kernel, outputs=64, kernel=7, stride=2)
+        self.norm = norm(64)
+
+    def __call__(self, x: Activations) -> Float[Array, "batch height2 width2 64"]:
+        x = jax.nn.relu(self.norm(self.conv(x)))
+        return max_pool(x, 3, stride=2, pad=1)
+
+
+class Chain(nnx.Module):
+    """Blocks that `Backbone` runs one after another."""
+
+    def __init__(self, blocks: Sequence[nnx.Module]):
+        self.blocks = nnx.List(blocks)
