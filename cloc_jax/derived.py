@@ -50,7 +50,7 @@ class Trunk:
         self.mark = _mark({"until": until, **settings}, self.state)[:16]
 
         def apply(state, images):
-            model = nnx.view(model_state.merge(graph, state), use_running_average=True)
+            model = model_state.evaluating(graph, state)
             return {"activations": model.before(images, until)}
 
         self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))

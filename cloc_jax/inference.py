@@ -40,7 +40,7 @@ def _embedder(graph: nnx.GraphDef, embed: Callable, mesh: Mesh) -> Function:
 
 def _compiled(function, graph: nnx.GraphDef, mesh: Mesh) -> Function:
     def apply(state, images):
-        model = nnx.view(model_state.merge(graph, state), use_running_average=True)
+        model = model_state.evaluating(graph, state)
         return function(model, images)
 
     # Every process receives all results.

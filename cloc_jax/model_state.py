@@ -19,6 +19,12 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef, ModelState]:
     return graph, ModelState(params, rest)
 
 
+def evaluating(graph: nnx.GraphDef, state: ModelState) -> Any:
+    """The model in evaluation mode; one without batch norms has no other."""
+    model = merge(graph, state)
+    return nnx.view(model, use_running_average=True, raise_if_not_found=False)
+
+
 def merge(graph: nnx.GraphDef, state: ModelState) -> Any:
     """The model again, with variables of its own.
 

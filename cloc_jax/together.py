@@ -253,7 +253,7 @@ def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
     """(states, data) -> what `method.predict` returns, [run, item, …]."""
 
     def one(state: ModelState, inputs: jax.Array) -> dict[str, Any]:
-        model = nnx.view(model_state.merge(graph, state), use_running_average=True)
+        model = model_state.evaluating(graph, state)
         outputs = method.predict(model, inputs, None)
         return {k: v for k, v in outputs.items() if v is not None}
 

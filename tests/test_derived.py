@@ -13,14 +13,7 @@ from cloc_jax import train as training
 from cloc_jax.data import feature_store
 from cloc_jax.run_folder import RunFolder
 
-CLEAN = {
-    "augment__rotate_degrees": 0.0,
-    "augment__translate": 0.0,
-    "augment__scale": 0.0,
-    "augment__brightness": 0.0,
-    "augment__contrast": 0.0,
-    "augment__flip_horizontal": 0.0,
-}
+FROZEN = {"encoder__frozen": True, "method__projection": 6}
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +45,7 @@ def by_name(state, group):
 
 
 def test_predict_on_images_equals_the_kept_features(tmp_path):
-    config = clean(encoder__frozen=True, encoder__weights="random")
+    config = clean(**FROZEN)
     folder = RunFolder(tmp_path / "run")
     training.train(config, folder, resume=False)
     evaluate.evaluate(config, folder)
@@ -125,13 +118,12 @@ def count_extractions(monkeypatch):
 
 def test_features_are_computed_once_for_all_splits_and_labels(monkeypatch):
     counted = count_extractions(monkeypatch)
-    config = clean(encoder__frozen=True, encoder__weights="random")
+    config = clean(**FROZEN)
     first = assemble.build(config).dataset.splits["train"]
     assert sum(counted) == 48 + 20 + 14
     counted.clear()
     moved = clean(
-        encoder__frozen=True,
-        encoder__weights="random",
+        **FROZEN,
         data__num_train=40,
         data__num_val=28,
     )
@@ -139,14 +131,14 @@ def test_features_are_computed_once_for_all_splits_and_labels(monkeypatch):
     assert not counted  # the same items in other splits
     np.testing.assert_array_equal(first[3], again[3])
     for change in ({"seed": 1}, {"data__size": (32, 32)}, {"data__equalize": True}):
-        other = clean(encoder__frozen=True, encoder__weights="random", **change)
+        other = clean(**FROZEN, **change)
         assemble.build(other)
         assert sum(counted) == 48 + 20 + 14, change  # other weights, other images
         counted.clear()
 
 
 def test_an_interrupted_extraction_goes_on(monkeypatch):
-    config = clean(encoder__frozen=True, data__num_train=300)
+    config = clean(**FROZEN, data__num_train=300)
     add, calls = feature_store.FeatureStore.add, []
 
     def failing(self, names, rows):
@@ -164,7 +156,7 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
 
 
 def test_views_are_drawn_from_the_kept_ones():
-    config = tiny(encoder__frozen=True, encoder__views=3, augment__rotate_degrees=20.0)
+    config = tiny(**FROZEN, encoder__views=3, augment__rotate_degrees=20.0)
     parts = assemble.build(config)
     drawn = {parts.draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)}
     assert len(drawn) == 3
@@ -182,7 +174,8 @@ def test_views_are_drawn_from_the_kept_ones():
         ({"encoder__trainable_from": "stem"}, "encoder.trainable_from is 'stem'"),
         ({"encoder__views": 2}, "encoder.views is 2"),
         ({"encoder__views": 0}, "encoder.views is 0"),
-        ({"encoder__frozen": True, "encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
+        (FROZEN | {"encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
+        ({"encoder__frozen": True}, "set method.projection"),
         ({"encoder__dtype": "float8"}, "encoder.dtype is 'float8'"),
     ],
 )

@@ -50,6 +50,14 @@ def check(config: ConfigDict) -> None:
             f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
             f"it can be {', '.join(parts[1:])}."
         )
+    method = config.method
+    is_idle = method.contrast == "embedding" and not method.projection
+    if encoder.frozen and method.name == "cloc" and is_idle:
+        raise ValueError(
+            "encoder.frozen keeps the features, and with method.contrast=embedding and "
+            "method.projection=0 the contrast acts on nothing else, so it would train "
+            "nothing; set method.projection, such as 128."
+        )
     if encoder.views < 1:
         raise ValueError(f"encoder.views is {encoder.views}; use 1 or more.")
     if encoder.views > 1 and not entrance(config):

@@ -1,0 +1,21 @@
+"""KOA on the frozen features of an ImageNet ResNet-50: minutes without a GPU.
+
+    python launch.py --config=configs/koa_frozen.py --config.data.root=…/kneeKL224
+
+The features of every knee are computed once; after that a run takes seconds, and
+`launch.py sweep` trains many seeds and margins at once.
+"""
+
+from configs import koa
+
+
+def get_config():
+    config = koa.get_config()
+    config.expect = (
+        "see README: frozen features stay well below the paper's fine-tuning"
+    )
+    config.encoder.frozen = True
+    config.method.projection = 128  # features cannot move, so the contrast needs it
+    config.train.batch_size = 256
+    config.train.max_epochs = 100
+    return config
