@@ -8,6 +8,7 @@
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
+    python launch.py probe --config=configs/koa_frozen.py …   a linear baseline
     python launch.py bench --what=loss|step|scaling     time the loss or the step
     python launch.py weights --from=FILE --to=FILE      convert ImageNet weights
 
@@ -28,7 +29,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "sweep", "bench", "weights")
+JOBS = ("train", "evaluate", "predict", "sweep", "probe", "bench", "weights")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -176,6 +177,11 @@ def run_job(job: str, arguments: list[str]) -> int:
         return run_bench()
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
+    if job == "probe":
+        from cloc_jax import probe
+
+        probe.probe(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-probe"))
+        return 0
     if job == "sweep":
         from cloc_jax import sweep
 

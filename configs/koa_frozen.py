@@ -11,9 +11,7 @@ from configs import koa
 
 def get_config():
     config = koa.get_config()
-    config.expect = (
-        "see README: frozen features stay well below the paper's fine-tuning"
-    )
+    config.expect = "below the paper, which fine-tunes the encoder"
     config.encoder.frozen = True
     config.method.projection = 128  # features cannot move, so the contrast needs it
     config.train.batch_size = 256

@@ -16,6 +16,7 @@ JOBS = {
     "train",
     "together",
     "sweep",
+    "probe",
     "evaluate",
     "predict",
     "bench",
