@@ -235,7 +235,22 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
         # The step donates its carry, so each call starts from the last one's result.
         held[0] = jax.block_until_ready(program.compiled(held[0], batch))
 
-    return {"step": program._replace(call=call)}, parts.mesh
+    programs = {"step": program._replace(call=call)}
+    name = config.encoder.name
+    has_torch = util.find_spec("torch") and util.find_spec("transformers")
+    if has_torch and name.startswith("resnet") and not config.encoder.frozen:
+        from cloc_jax import torch_step  # where it can be imported at all
+
+        programs["torch"] = Program(
+            torch_step.training_step(
+                name,
+                np.asarray(batch["image"]),
+                np.asarray(batch["label"]),
+                num_ranks=len(parts.dataset.ranks),
+                hidden=config.method.hidden,
+            )
+        )
+    return programs, parts.mesh
 
 
 def _measure(

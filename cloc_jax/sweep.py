@@ -158,9 +158,11 @@ def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
         if p.config.encoder.frozen:
             same = copy.deepcopy(p.config)
             shared = "shared" in str(same.method.margins)  # one value, another shape
+            # A frozen encoder that was drawn at random is another one by seed.
+            drawn = assemble.encoder.weights_of(same) is None and same.seed
             for name in FREE:
                 same.update_from_flattened_dict({name: 0})
-            key = f"{shared} {same.to_json(sort_keys=True)}"
+            key = f"{shared} {drawn} {same.to_json(sort_keys=True)}"
         groups.setdefault(key, []).append(p)
     return list(groups.values())
 

@@ -40,6 +40,7 @@ ARROWS = {
     "environment": set(),
     "stopwatch": set(),
     "released_loop": set(),
+    "torch_step": set(),
     "figures": {"metrics"},
     "report": {"metrics"},
     "data": set(),
