@@ -23,6 +23,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from cloc_jax import supervision
+from cloc_jax.run_folder import RunFolder
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
@@ -143,38 +144,49 @@ def run_job(job: str, arguments: list[str]) -> int:
                 f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
                 "mesh.* and data.root can be given."
             )
+    folder = RunFolder(FLAGS.run or default_run())
+    if job in ("evaluate", "predict") or (job == "train" and FLAGS.resume):
+        folder.read_config()  # a folder that is no run is named before libraries load
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
-    set_up_libraries()
-    # Imported late, so that --help and mistakes answer at once.
-    from cloc_jax import evaluate, interrupts, predict, processes, progress, train
-    from cloc_jax import run_folder as folders
-
     if job == "bench":
         return run_bench()
+    set_up_libraries()
+    # Every job imports late what it needs, so that --help and mistakes answer at once.
+    from cloc_jax import processes, progress
+
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
-    folder = folders.RunFolder(FLAGS.run or default_run())
     if job == "train":
-        try:
-            train.train(FLAGS.config, folder, resume=FLAGS.resume)
-        except interrupts.Interrupted as stop:
-            print(stop, file=sys.stderr)
-            return 128 + stop.number
-        evaluate.evaluate(FLAGS.config, folder)
-        return 0
+        return run_train(folder)
     config = saved_config(folder.read_config())
     if job == "evaluate":
+        from cloc_jax import evaluate
+
         evaluate.evaluate(config, folder)
         return 0
+    from cloc_jax import predict
+
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
 
 
-def run_bench() -> int:
-    from cloc_jax import bench
+def run_train(folder: RunFolder) -> int:
+    from cloc_jax import interrupts, train
 
+    try:
+        train.train(FLAGS.config, folder, resume=FLAGS.resume)
+    except interrupts.Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
+    from cloc_jax import evaluate  # with all that draws, which training can do without
+
+    evaluate.evaluate(FLAGS.config, folder)
+    return 0
+
+
+def run_bench() -> int:
     def numbers(name: str) -> list[int]:
         given: list[str] = FLAGS[name].value or []
         try:
@@ -198,6 +210,9 @@ def run_bench() -> int:
         raise ValueError(
             f"--dtypes is {','.join(FLAGS.dtypes)}; use some of {', '.join(types)}."
         )
+    set_up_libraries()
+    from cloc_jax import bench
+
     dims, ranks = sizes["dims"], FLAGS.ranks
     if FLAGS.calibrate:
         bench.calibrate(ranks=ranks, dim=dims[0], rounds=FLAGS.rounds)
@@ -258,7 +273,7 @@ def set_up_libraries() -> None:
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     cache = environment.cache_folder()
     jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def _is_ours(error: BaseException) -> bool:

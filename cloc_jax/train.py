@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tensorboardX
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
@@ -26,6 +25,7 @@ from cloc_jax import (
     checkpoint,
     inference,
     interrupts,
+    light_imports,
     metrics,
     model_state,
     processes,
@@ -62,7 +62,7 @@ class Run(NamedTuple):
     folder: RunFolder
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
-    scalars: tensorboardX.SummaryWriter
+    scalars: Any  # tensorboardX.SummaryWriter
 
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
@@ -84,7 +84,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
         console.print(f"going on in stage {where} at step {record['step']}")
     if processes.is_first():
         folder.cut_history(record["rows"])
-    scalars = tensorboardX.SummaryWriter(
+    # Where PyTorch is installed, tensorboardX imports it to name its types.
+    tensorboard = light_imports.import_without("tensorboardX", "torch")
+    scalars = tensorboard.SummaryWriter(
         str(folder.tensorboard),
         purge_step=record["total_steps"] + 1,
         write_to_disk=processes.is_first(),
@@ -416,7 +418,7 @@ def _scalars(scores: dict[str, Any]) -> dict[str, float | None]:
     return {k: v for k, v in scores.items() if v is None or isinstance(v, float)}
 
 
-def _log(writer: tensorboardX.SummaryWriter, row: Record, total_steps: int) -> None:
+def _log(writer: Any, row: Record, total_steps: int) -> None:
     for group in ("train", "train_eval", "val", "margins"):
         for name, value in row[group].items():
             if value is not None and math.isfinite(value):
