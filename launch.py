@@ -159,10 +159,16 @@ def run_job(job: str, arguments: list[str]) -> int:
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     if job == "train":
-        return run_train(folder)
+        from cloc_jax import interrupts, train
+
+        try:
+            train.train(FLAGS.config, folder, resume=FLAGS.resume)
+        except interrupts.Interrupted as stop:
+            print(stop, file=sys.stderr)
+            return 128 + stop.number
     config = saved_config(folder.read_config())
-    if job == "evaluate":
-        from cloc_jax import evaluate
+    if job in ("train", "evaluate"):
+        from cloc_jax import evaluate  # and with it all that draws
 
         evaluate.evaluate(config, folder)
         return 0
@@ -170,20 +176,6 @@ def run_job(job: str, arguments: list[str]) -> int:
 
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
-
-
-def run_train(folder: RunFolder) -> int:
-    from cloc_jax import interrupts, train
-
-    try:
-        train.train(FLAGS.config, folder, resume=FLAGS.resume)
-    except interrupts.Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.number
-    from cloc_jax import evaluate  # with all that draws, which training can do without
-
-    evaluate.evaluate(FLAGS.config, folder)
-    return 0
 
 
 def run_bench() -> int:

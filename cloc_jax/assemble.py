@@ -7,7 +7,6 @@ import hashlib
 import inspect
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ from cloc_jax import (
     losses,
     methods,
     metrics,
+    model_state,
     optimizer,
     sharding,
 )
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
 
     dataset: Dataset
     method: methods.Method
-    create: Callable[[], nnx.Module]  # the model as it starts
+    create: "Creator"  # the model as it starts
     mesh: Mesh
     critical: tuple[str, ...]
 
@@ -66,8 +66,8 @@ def build(config: ConfigDict) -> Parts:
         plan(config, dataset, stage, index)
         build_optimizer(config, stage)
     dataset.splits["train"][0]  # a crop larger than the images shows here
-    create = creator(config, method)
-    nnx.eval_shape(create)  # the encoder's own checks, without computing anything
+    create = Creator(config, method)
+    nnx.eval_shape(create.random)  # the encoder's own checks, without computing anything
     return Parts(dataset, method, create, mesh, tuple(config.data.critical))
 
 
@@ -178,24 +178,29 @@ def record_crossover(folder: pathlib.Path, backend: str, dense_up_to: int) -> No
     write_json(folder / CROSSOVERS, read_crossovers(folder) | {backend: dense_up_to})
 
 
-def creator(config: ConfigDict, method: methods.Method) -> Callable[[], nnx.Module]:
-    """Function that makes the model with its initial weights, compiled as a whole."""
-    options = config.encoder.to_dict()
-    name = options.pop("name")
-    channels, seed = config.data.channels, config.seed
-    if name not in encoders.ENCODERS:
-        raise ValueError(
-            f"encoder.name is {name!r}; this version has "
-            f"{', '.join(encoders.ENCODERS)}."
-        )
+class Creator:
+    """Makes the model with its initial weights, compiled as a whole; call it."""
 
-    @nnx.jit
-    def create():
-        rngs = nnx.Rngs(seed)
+    def __init__(self, config: ConfigDict, method: methods.Method):
+        self._config, self._method = config, method
+        if config.encoder.name not in encoders.ENCODERS:
+            raise ValueError(
+                f"encoder.name is {config.encoder.name!r}; this version has "
+                f"{', '.join(encoders.ENCODERS)}."
+            )
+        self._compiled = model_state.compiled(self.random)
+
+    def __call__(self) -> nnx.Module:
+        return self._compiled()
+
+    def random(self) -> nnx.Module:
+        """The model, made step by step; may be traced."""
+        options = self._config.encoder.to_dict()
+        channels = self._config.data.channels
+        rngs = nnx.Rngs(self._config.seed)
+        name = options.pop("name")
         encoder = encoders.build(name, channels=channels, rngs=rngs, **options)
-        return method.init(encoder, rngs)
-
-    return create
+        return self._method.init(encoder, rngs)
 
 
 def plan(

@@ -41,7 +41,7 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     folder.check_images(assemble.describe(parts.dataset))
     console.print("evaluating on validation and test data")
     stages = [_stage_record(folder, s.name) for s in parts.method.stages]
-    graph, like = model_state.split(parts.create())
+    graph, like = model_state.split(nnx.eval_shape(parts.create.random))
     predict = inference.predictor(graph, parts.method, parts.mesh)
     results: dict[str, Any] = {}
     predictions: list[tuple[str, dict[str, np.ndarray]]] = []

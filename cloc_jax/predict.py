@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from flax import nnx
 from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
@@ -48,7 +49,8 @@ def predict(
     ranks = folder.read_dataset()["ranks"]
     mesh = sharding.make_mesh(config.mesh.devices)
     method = assemble.build_method(config, len(ranks), mesh)
-    graph, like = model_state.split(assemble.creator(config, method)())
+    create = assemble.Creator(config, method)
+    graph, like = model_state.split(nnx.eval_shape(create.random))
     state = checkpoint.load_model(
         folder.stage(method.stages[-1].name), like, sharding.copied(mesh)
     )

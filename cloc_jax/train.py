@@ -264,17 +264,16 @@ class StageRun:
     def _entered(self) -> nnx.Module:
         """The model with which the stage starts."""
         parts, index = self.run.parts, self.record["stage"]
-        model = parts.create()
-        if index:
-            graph, like = model_state.split(model)
-            before = self.run.folder.stage(parts.method.stages[index - 1].name)
-            everywhere = sharding.copied(parts.mesh)
-            state = checkpoint.load_model(before, like, everywhere)
-            model = model_state.merge(graph, state)
-            # Far from the stages' own keys, which are folded in by their index.
-            key = jax.random.key(self.run.config.seed)
-            seed = jax.random.fold_in(key, 1_000_000 + index)
-            self.stage.enter(model, {"initial": parts.create}, nnx.Rngs(seed))
+        if not index:
+            return parts.create()
+        graph, like = model_state.split(nnx.eval_shape(parts.create.random))
+        before = self.run.folder.stage(parts.method.stages[index - 1].name)
+        state = checkpoint.load_model(before, like, sharding.copied(parts.mesh))
+        model = model_state.merge(graph, state)
+        # Far from the stages' own keys, which are folded in by their index.
+        key = jax.random.key(self.run.config.seed)
+        seed = jax.random.fold_in(key, 1_000_000 + index)
+        self.stage.enter(model, {"initial": parts.create}, nnx.Rngs(seed))
         return model
 
     def _batches(self, first_step: int) -> Iterator[pipeline.Batch]:
