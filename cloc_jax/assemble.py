@@ -67,7 +67,7 @@ def build(config: ConfigDict) -> Parts:
         build_optimizer(config, stage)
     dataset.splits["train"][0]  # a crop larger than the images shows here
     create = Creator(config, method)
-    nnx.eval_shape(create.random)  # the encoder's own checks, without computing anything
+    nnx.eval_shape(create.random)  # the encoder's own checks, nothing is computed
     return Parts(dataset, method, create, mesh, tuple(config.data.critical))
 
 
