@@ -26,6 +26,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from cloc_jax import supervision
+from cloc_jax.run_folder import RunFolder
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
@@ -165,16 +166,18 @@ def run_job(job: str, arguments: list[str]) -> int:
             )
     if job == "weights":
         return run_weights()
+    folder = RunFolder(FLAGS.run or default_run())
+    if job in ("evaluate", "predict") or (job == "train" and FLAGS.resume):
+        folder.read_config()  # a folder that is no run is named before libraries load
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
-    set_up_libraries()
-    # Imported late, so that --help and mistakes answer at once.
-    from cloc_jax import evaluate, interrupts, predict, processes, progress, train
-    from cloc_jax import run_folder as folders
-
     if job == "bench":
         return run_bench()
+    set_up_libraries()
+    # Every job imports late what it needs, so that --help and mistakes answer at once.
+    from cloc_jax import processes, progress
+
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     if job == "probe":
@@ -188,8 +191,9 @@ def run_job(job: str, arguments: list[str]) -> int:
         place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
         sweep.sweep(FLAGS.config, place, vary=FLAGS.vary, seeds=FLAGS.seeds)
         return 0
-    folder = folders.RunFolder(FLAGS.run or default_run())
     if job == "train":
+        from cloc_jax import interrupts, train
+
         try:
             train.train(FLAGS.config, folder, resume=FLAGS.resume)
         except interrupts.Interrupted as stop:
@@ -197,8 +201,12 @@ def run_job(job: str, arguments: list[str]) -> int:
             return 128 + stop.number
     config = saved_config(folder.read_config())
     if job in ("train", "evaluate"):
+        from cloc_jax import evaluate  # and with it all that draws
+
         evaluate.evaluate(config, folder)
         return 0
+    from cloc_jax import predict
+
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
 
@@ -223,8 +231,6 @@ def run_weights() -> int:
 
 
 def run_bench() -> int:
-    from cloc_jax import bench
-
     def numbers(name: str) -> list[int]:
         given: list[str] = FLAGS[name].value or []
         try:
@@ -248,6 +254,9 @@ def run_bench() -> int:
         raise ValueError(
             f"--dtypes is {','.join(FLAGS.dtypes)}; use some of {', '.join(types)}."
         )
+    set_up_libraries()
+    from cloc_jax import bench
+
     dims, ranks = sizes["dims"], FLAGS.ranks
     if FLAGS.calibrate:
         bench.calibrate(ranks=ranks, dim=dims[0], rounds=FLAGS.rounds)
@@ -308,7 +317,7 @@ def set_up_libraries() -> None:
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     cache = environment.cache_folder()
     jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -81,6 +81,12 @@ def bench_loss(
     rounds: int,
 ) -> list[Cell]:
     """Value and both gradients of the loss, for every combination."""
+    known = (*losses.ALGORITHMS, RELEASED)
+    for algorithm in algorithms:
+        if algorithm not in known:
+            raise ValueError(
+                f"--algorithms has {algorithm!r}; use some of {', '.join(known)}."
+            )
     cells = []
     for count in devices:
         mesh = sharding.make_mesh(count)

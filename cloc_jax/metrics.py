@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn import metrics as sk_metrics
 
 
 def boundary_names(ranks: Sequence[str]) -> list[str]:
@@ -49,6 +48,9 @@ def ordinal_metrics(
             f"true has {len(true)} labels and predicted {len(predicted)}; "
             "give one prediction for each sample."
         )
+
+    # Imported late: it takes a second, and prediction does without it.
+    from sklearn import metrics as sk_metrics
 
     confusion = sk_metrics.confusion_matrix(
         true, predicted, labels=np.arange(len(ranks))
@@ -116,6 +118,8 @@ def _quadratic_kappa(
     # Chance disagreement is zero only when everything falls into one rank.
     if len(np.union1d(true, predicted)) == 1:
         return None
+    from sklearn import metrics as sk_metrics  # late, as above
+
     kappa = sk_metrics.cohen_kappa_score(
         true, predicted, labels=np.arange(num_ranks), weights="quadratic"
     )

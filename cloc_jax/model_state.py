@@ -1,7 +1,9 @@
 """A model as plain arrays: objects inside compiled functions, arrays outside them."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 from flax import nnx
 
 
@@ -31,3 +33,15 @@ def merge(graph: nnx.GraphDef, state: ModelState) -> Any:
     A copy, since batch statistics may change within the trace of a gradient.
     """
     return nnx.merge(graph, *state, copy=True)
+
+
+def compiled(make: Callable[..., nnx.Module]) -> Callable[..., Any]:
+    """A function that makes a model, compiled as a whole but with little care.
+
+    It runs once, so compiling it matters more than its speed: drawing each layer's
+    weights is long code. The numbers are the same to the bit.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    options: dict[str, Any] = {"xla_backend_optimization_level": 1} if on_cpu else {}
+    arrays = jax.jit(lambda *given: split(make(*given)), compiler_options=options)
+    return lambda *given: merge(*arrays(*given))

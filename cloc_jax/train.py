@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tensorboardX
 from flax import nnx
 from ml_collections import ConfigDict
 
@@ -23,6 +22,7 @@ from cloc_jax import (
     checkpoint,
     inference,
     interrupts,
+    light_imports,
     metrics,
     model_state,
     processes,
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     folder: RunFolder
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
-    scalars: tensorboardX.SummaryWriter
+    scalars: Any  # tensorboardX.SummaryWriter
 
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
@@ -73,7 +73,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
         console.print(f"going on in stage {where} at step {record['step']}")
     if processes.is_first():
         folder.cut_history(record["rows"])
-    scalars = tensorboardX.SummaryWriter(
+    # Where PyTorch is installed, tensorboardX imports it to name its types.
+    tensorboard = light_imports.import_without("tensorboardX", "torch")
+    scalars = tensorboard.SummaryWriter(
         str(folder.tensorboard),
         purge_step=record["total_steps"] + 1,
         write_to_disk=processes.is_first(),
@@ -332,7 +334,7 @@ def enter(stage: Stage, index: int, model: nnx.Module, create, seed: int) -> Non
     stage.enter(model, {"initial": create}, nnx.Rngs(key))
 
 
-def _log(writer: tensorboardX.SummaryWriter, row: Record, total_steps: int) -> None:
+def _log(writer: Any, row: Record, total_steps: int) -> None:
     for group in ("train", "train_eval", "val", "margins"):
         for name, value in row[group].items():
             if value is not None and math.isfinite(value):

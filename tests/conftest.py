@@ -11,12 +11,14 @@ import jax
 import pytest
 
 # Many tests compile the same small programs, in this process and in those they start.
-CACHE = tempfile.TemporaryDirectory(prefix="cloc_jax-tests-")
-os.environ["XDG_CACHE_HOME"] = CACHE.name
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the folder of the first
+    CACHE = tempfile.TemporaryDirectory(prefix="cloc_jax-tests-")
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
 jax.config.update(
-    "jax_compilation_cache_dir", str(pathlib.Path(CACHE.name, "cloc_jax"))
+    "jax_compilation_cache_dir",
+    str(pathlib.Path(os.environ["XDG_CACHE_HOME"], "cloc_jax")),
 )
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)

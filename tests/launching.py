@@ -16,8 +16,8 @@ TINY = [
     "--config.method.hidden=8",
     "--config.train.batch_size=8",
     "--config.train.max_epochs=2",
-    "--config.train.checkpoint_steps=2",
-    "--config.train.eval_batch_size=32",
+    "--config.train.checkpoint_steps=4",
+    "--config.train.eval_batch_size=14",  # one shape for every split
 ]
 
 

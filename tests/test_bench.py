@@ -9,7 +9,8 @@ import pytest
 from launching import TINY, launch
 from test_multi_margin import CASES
 
-from cloc_jax import assemble, sharding, stopwatch
+from cloc_jax import assemble, bench, sharding, stopwatch
+from configs import quickstart
 
 EIGHT = "--xla_force_host_platform_device_count=8"
 
@@ -114,8 +115,6 @@ def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
     "arguments, message",
     [
         (["--batches=a"], "--batches is a; give whole numbers"),
-        (["--batches=100", "--devices=8"], "does not divide over 8"),
-        (["--algorithms=fast"], "algorithm 'fast' is unknown"),
         (["--what=speed"], "should be one of"),
         (["--rounds=0"], "--rounds is 0; give at least 1"),
         (["--ranks=1"], "--ranks is 1; give at least 2"),
@@ -123,6 +122,28 @@ def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
     ],
 )
 def test_mistakes(arguments, message, tmp_path):
-    process = launch("bench", *arguments, cwd=tmp_path, XLA_FLAGS=EIGHT)
+    process = launch("bench", *arguments, cwd=tmp_path)
     assert process.returncode == 2 and message in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"batches": [100], "devices": [8]}, "does not divide over 8"),
+        ({"devices": [9]}, "mesh.devices is 9, but there are 8"),
+        ({"algorithms": ["dense", "fast"]}, "--algorithms has 'fast'; use some of"),
+    ],
+)
+def test_mistakes_that_need_the_devices(change, message):
+    grid = {
+        "batches": [8],
+        "dims": [4],
+        "dtypes": ["float32"],
+        "algorithms": ["dense"],
+        "devices": [1],
+        "ranks": 3,
+        "rounds": 1,
+    }
+    with pytest.raises(ValueError, match=message):
+        bench.bench_loss(quickstart.get_config(), **grid | change)

@@ -38,10 +38,11 @@ ARROWS = {
     "processes": set(),
     "supervision": set(),
     "environment": set(),
+    "light_imports": set(),
     "stopwatch": set(),
     "released_loop": set(),
     "torch_step": set(),
-    "figures": {"metrics"},
+    "figures": {"metrics", "light_imports"},
     "report": {"metrics"},
     "data": set(),
     "methods": {"losses", "margins", "encoders", "sharding"},
@@ -94,3 +95,17 @@ def test_the_loss_can_be_copied_out(tmp_path):
 def test_nobody_imports_tensorflow():
     for path in FILES:
         assert not any(n.split(".")[0] == "tensorflow" for n in imports(path)), path
+
+
+def test_jobs_start_light():
+    """Libraries that take seconds wait until something draws or scores."""
+    code = """
+import sys
+import launch
+assert "jax" not in sys.modules and "numpy" not in sys.modules
+from cloc_jax import light_imports, predict, train
+assert light_imports.import_without("tensorboardX", "torch").SummaryWriter
+heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=True)

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import cv2
 import jax
@@ -13,7 +15,8 @@ import orbax.checkpoint as ocp
 import pytest
 from launching import ROOT, TINY, launch
 
-from cloc_jax import evaluate
+from cloc_jax import evaluate, predict
+from cloc_jax.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +118,30 @@ def test_phase_two_keeps_the_margins_to_the_bit(finished):
     assert rows[1]["margins"] == rows[2]["margins"] == rows[3]["margins"]
 
 
-def test_killed_anywhere_and_resumed_equals_uninterrupted(finished, place):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        # Six steps an epoch, and a checkpoint after the fourth.
+        ("SIGKILL joint 5", "SIGTERM refine 2"),
+        pytest.param(
+            (
+                "SIGKILL joint 3",
+                "SIGTERM joint 8",
+                "SIGKILL joint handed_over",
+                "SIGINT refine 4",
+                "SIGKILL refine evaluate",
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["each stage", "anywhere"],
+)
+def test_killed_and_resumed_equals_uninterrupted(finished, place, kills):
     whole, _ = finished
-    command = [*TINY, "--run=parts"]
-    for kill, code in (
-        ("SIGKILL joint 3", -signal.SIGKILL),
-        ("SIGTERM joint 8", 128 + signal.SIGTERM),
-        ("SIGKILL joint handed_over", -signal.SIGKILL),
-        ("SIGINT refine 4", 128 + signal.SIGINT),
-        ("SIGKILL refine evaluate", -signal.SIGKILL),
-    ):
-        resume = ["--resume"] if (place / "parts").exists() else []
+    parts = place / f"parts-{len(kills)}"
+    command = [*TINY, f"--run={parts.name}"]
+    for kill in kills:
+        resume = ["--resume"] if parts.exists() else []
         process = launch(
             *command,
             *resume,
@@ -133,21 +149,22 @@ def test_killed_anywhere_and_resumed_equals_uninterrupted(finished, place):
             script="tests/killed_launch.py",
             CLOC_KILL=kill,
         )
+        number = getattr(signal, kill.split()[0])
+        can_speak = number != signal.SIGKILL
+        code = 128 + number if can_speak else -number
         assert process.returncode == code, (kill, process.stdout, process.stderr)
-        if code > 0:
-            assert (
-                "--resume" in process.stderr and "parts/checkpoints" in process.stderr
-            )
+        if can_speak:
+            assert "--resume" in process.stderr
+            assert f"{parts.name}/checkpoints" in process.stderr
     process = launch(*command, "--resume", cwd=place)
     assert process.returncode == 0, process.stderr
-    assert history(place / "parts") == history(whole)
+    assert history(parts) == history(whole)
     for stage in ("joint", "refine"):
-        a, b = arrays(whole, stage), arrays(place / "parts", stage)
+        a, b = arrays(whole, stage), arrays(parts, stage)
         assert list(a) == list(b)
         assert all(a[k].tobytes() == b[k].tobytes() for k in a)
     one, other = (
-        json.loads((run / "metrics.json").read_text())
-        for run in (whole, place / "parts")
+        json.loads((run / "metrics.json").read_text()) for run in (whole, parts)
     )
     assert one["final"] == other["final"] and one["margins"] == other["margins"]
 
@@ -191,8 +208,6 @@ def test_predict_equals_the_evaluation(finished, place):
         for r in csv.DictReader((run / "predictions.csv").open())
     }
     assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
-    again = launch("predict", "--run=whole", run / "examples", cwd=place)
-    assert again.returncode == 0 and (run / "predicted-2.csv").exists()
 
 
 def test_predict_goes_on_past_a_broken_file(finished, place):
@@ -210,6 +225,18 @@ def test_predict_goes_on_past_a_broken_file(finished, place):
     assert rows[1]["predicted"] and not rows[1]["error"]
 
 
+def test_predictions_never_replace_a_file(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("predicted.csv", "predicted-2.csv", "predicted-3.csv"):
+        target = predict._target(run, "")
+        assert target == tmp_path / name
+        target.touch()
+    with pytest.raises(FileExistsError, match="give another name"):
+        predict._target(run, str(target))
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        predict._target(run, str(tmp_path / "nowhere" / "out.csv"))
+
+
 def test_own_folder_of_images(place):
     rng = np.random.default_rng(0)
     for rank, name in enumerate(("none", "mild", "severe")):
@@ -225,6 +252,7 @@ def test_own_folder_of_images(place):
         "--config.data.order=('none','mild','severe')",
         "--config.data.channels=1",
         "--config.method.name=ce",
+        "--config.train.max_epochs=1",
         "--run=own",
         cwd=place,
     )
@@ -249,6 +277,7 @@ def test_own_folder_of_images(place):
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
+        ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
     ],
 )
 def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path):
@@ -260,13 +289,19 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
 
 
 @pytest.mark.parametrize("written", ["--config={}", "-config={}", "--config {}"])
-def test_a_file_may_stand_behind_its_overrides(written, tmp_path):
-    process = launch(
-        "--config.train.batch_size=8",
-        *written.format(ROOT / "configs" / "koa.py").split(),
-        cwd=tmp_path,
+def test_a_file_may_stand_behind_its_overrides(written):
+    code = (
+        "import sys, launch; launch.parse_flags(sys.argv); "
+        "print(launch.FLAGS.config.data.name, launch.FLAGS.config.train.batch_size)"
     )
-    assert process.returncode == 2 and "data.root is empty" in process.stderr
+    file = written.format(ROOT / "configs" / "koa.py").split()
+    process = subprocess.run(
+        [sys.executable, "-c", code, "--config.train.batch_size=8", *file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert process.stdout == "koa 8\n", process.stderr
 
 
 def test_violations_are_of_boundaries_that_have_triplets():

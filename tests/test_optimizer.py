@@ -39,13 +39,12 @@ def model():
         contrast="embedding",
     )
 
-    @nnx.jit
     def create():
         rngs = nnx.Rngs(0)
         encoder = encoders.build("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
         return method.init(encoder, rngs)
 
-    return model_state.split(create())[1].params
+    return model_state.split(model_state.compiled(create)())[1].params
 
 
 def moved(params, trains, **settings):

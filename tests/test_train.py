@@ -106,8 +106,16 @@ def stage_parts(config, index=0):
     return step, carry, batch, parts, graph
 
 
-def test_a_bad_step_leaves_the_state_as_it_was():
-    step, carry, batch, _, _ = stage_parts(tiny())
+@pytest.fixture(scope="module")
+def stage_one():
+    """A step, its first carry and a batch; steps take what they are given."""
+    step, carry, batch, _, _ = stage_parts(tiny(optimizer__learning_rate=0.01))
+    return step, lambda: jax.tree.map(jnp.copy, carry), batch
+
+
+def test_a_bad_step_leaves_the_state_as_it_was(stage_one):
+    step, carry, batch = stage_one
+    carry = carry()
     good = step(carry, batch)
     before = jax.tree.map(np.array, good)
     # A weight of infinity makes this step's loss infinite.
@@ -123,8 +131,9 @@ def test_a_bad_step_leaves_the_state_as_it_was():
     )
 
 
-def test_steps_trace_once_and_learn():
-    step, carry, batch, _, _ = stage_parts(tiny(optimizer__learning_rate=0.01))
+def test_steps_trace_once_and_learn(stage_one):
+    step, carry, batch = stage_one
+    carry = carry()
     losses = []
     for _ in range(20):
         before = float(carry.totals["loss"])
@@ -134,7 +143,13 @@ def test_steps_trace_once_and_learn():
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize("margins", [0.4, ["learn", 0.8, "learn>=0.2", 0.3]])
+@pytest.mark.parametrize(
+    "margins",
+    [
+        ["learn", 0.8, "learn>=0.2", 0.3],
+        pytest.param(0.4, marks=pytest.mark.slow),  # a step of its own to compile
+    ],
+)
 def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
     step, carry, batch, parts, graph = stage_parts(tiny(method__margins=margins))
 

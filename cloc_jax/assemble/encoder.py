@@ -139,7 +139,7 @@ class Creator:
 
     def __init__(self, config: ConfigDict, method: methods.Method):
         self._config, self._method = config, method
-        self._compiled = nnx.jit(self.random)
+        self._compiled = model_state.compiled(self.random)
 
     def __call__(self, seed: int | None = None) -> nnx.Module:
         """The model of the configuration's seed, or of another."""
@@ -193,8 +193,7 @@ def build_trunk(
     first = entrance(config)
     part = None if first == FEATURES else first
 
-    @nnx.jit
-    def random():
+    def random() -> encoders.Backbone:
         return build(config, nnx.Rngs(config.seed))
 
     kept = folder.trunk() if folder else None
@@ -203,7 +202,7 @@ def build_trunk(
         state = checkpoint.load_model(kept, like, sharding.copied(mesh))
         encoder = model_state.merge(graph, state)
     else:
-        encoder = random()
+        encoder = model_state.compiled(random)()
         given = weights_of(config)
         if given:
             pretrained.fill(encoder, given)

@@ -1,10 +1,7 @@
 """Maps of the embeddings: UMAP, or principal components of few or collapsed ones."""
 
-import importlib
 import os
-import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +12,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from cloc_jax import light_imports
 from cloc_jax.figures import style
 
 MAX_POINTS = 2000
@@ -190,17 +188,6 @@ def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 def _import_umap() -> Any:
     """The umap module, imported only when needed (it takes seconds)."""
-    if "umap" in sys.modules:
-        return sys.modules["umap"]
     # umap imports TensorFlow where it is installed, for a variant not used here;
-    # that costs seconds and may take the GPU's memory from JAX. None makes
-    # `import tensorflow` fail for the moment.
-    before = {k: v for k, v in sys.modules.items() if k == "tensorflow"}
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ImportWarning)  # "Tensorflow not installed"
-            return importlib.import_module("umap")
-    finally:
-        del sys.modules["tensorflow"]
-        sys.modules.update(before)
+    # that costs seconds and may take the GPU's memory from JAX.
+    return light_imports.import_without("umap", "tensorflow")

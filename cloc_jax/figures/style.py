@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
-from sklearn import isotonic
 
 from cloc_jax import metrics
 
@@ -107,6 +106,8 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
 
     They stay between `low` and `high` when there is room for all.
     """
+    from sklearn import isotonic  # late: it takes a second, and few pictures need it
+
     order = np.argsort(values, kind="stable")
     steps = gap * np.arange(len(order))
     # Least squares under y[i + 1] >= y[i] + gap is isotonic once the steps are off.
