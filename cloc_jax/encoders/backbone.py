@@ -98,6 +98,9 @@ class Backbone(nnx.Module):
         """The features of what entered a part."""
         return self.finish(self._run(x, self.parts[self._place(part) :]))
 
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """Nothing; lets `nnx.view` ask networks without batch norm for their mode."""
+
     def _run(self, x: Array, parts: tuple[str, ...]) -> Array:
         for name in parts:
             part = getattr(self, name)

@@ -88,7 +88,7 @@ class Block(nnx.Module):
 
     def __call__(
         self, x: layers.Activations
-    ) -> Float[Array, "batch height2 width2 width"]:
+    ) -> Float[Array, "batch height2 width2 outputs"]:
         for index, conv in enumerate(self.convs):
             x = conv(x)
             x = jax.nn.relu(self.norms[index](x) if self.norms else x)
