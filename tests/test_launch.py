@@ -121,8 +121,8 @@ def test_phase_two_keeps_the_margins_to_the_bit(finished):
 @pytest.mark.parametrize(
     "kills",
     [
-        # Six steps an epoch, and a checkpoint after the fourth.
-        ("SIGKILL joint 5", "SIGTERM refine 2"),
+        # Five steps an epoch; the newest checkpoint is then of step eight.
+        ("SIGKILL joint 9", "SIGTERM refine 2"),
         pytest.param(
             (
                 "SIGKILL joint 3",
