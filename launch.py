@@ -5,6 +5,7 @@
     python launch.py --config=configs/folder.py --config.data.root=DIR
     python launch.py … --run=DIR                        where the results go
     python launch.py … --resume                         go on after an interruption
+    python launch.py prepare --config=…                 only prepare the images
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py bench --what=loss|step|scaling     time the loss or the step
@@ -26,7 +27,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "bench")
+JOBS = ("train", "prepare", "evaluate", "predict", "bench")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -153,6 +154,11 @@ def run_job(job: str, arguments: list[str]) -> int:
 
     if job == "bench":
         return run_bench()
+    if job == "prepare":
+        from cloc_jax import prepare
+
+        prepare.prepare(FLAGS.config)
+        return 0
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     folder = folders.RunFolder(FLAGS.run or default_run())

@@ -1,6 +1,8 @@
 """What a person sees of training: a live line in a terminal, a row an epoch."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +13,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 console = Console(
     highlight=False, markup=False, width=None if sys.stdout.isatty() else 160
 )
+
+
+@contextlib.contextmanager
+def track(text: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar while something is done `total` times; call what it gives after each."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed} of {task.total}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(text, total=total)
+        yield lambda: bar.advance(task)
 
 
 class Display:
