@@ -2,11 +2,11 @@
 
 import gc
 import warnings
-import zlib
 
 import cv2
 import numpy as np
 import pytest
+from miniatures import bomb
 from PIL import Image
 
 from cloc_jax.data import images
@@ -232,19 +232,8 @@ def test_pillows_own_limit_stays_as_it_was(tmp_path, ramp, monkeypatch):
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(tmp_path):
-    # A few bytes that promise 1.2 GB of pixels.
-    def chunk(kind, data):
-        check = zlib.crc32(kind + data).to_bytes(4)
-        return len(data).to_bytes(4) + kind + data + check
-
-    size = (20000).to_bytes(4) * 2
     path = tmp_path / "bomb.png"
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", size + bytes([8, 2, 0, 0, 0]))
-        + chunk(b"IDAT", zlib.compress(bytes(1000)))
-        + chunk(b"IEND", b"")
-    )
+    path.write_bytes(bomb())
     with pytest.raises(images.ImageError, match=r"bomb\.png.*400,000,000 pixels"):
         images.read(path, channels=3)
 

@@ -41,6 +41,7 @@ class Layout(NamedTuple):
 
     scan: Callable[..., Listing]  # its keyword arguments are fields of the settings
     protocol: splits.Protocol = splits.Protocol()
+    source: str = ""  # where it comes from
 
 
 def scan_own(
@@ -58,15 +59,26 @@ def scan_own(
     return folder.scan(root, **how)
 
 
+_SHIPPED = splits.Protocol()
 LAYOUTS = {
     "folder": Layout(scan_own),
-    "koa": Layout(koa.scan),
-    "idrid": Layout(idrid.scan),
-    "adience": Layout(adience.scan, splits.Protocol(folds=adience.FOLDS)),
-    "hid": Layout(hid.scan, splits.Protocol(folds=5, draw=50)),
-    "bracs": Layout(bracs.scan),
-    "clap2015": Layout(clap2015.scan),
-    "retinamnist": Layout(retinamnist.scan),
+    "koa": Layout(koa.scan, _SHIPPED, "https://doi.org/10.17632/56rmx5bjcr.1"),
+    "idrid": Layout(idrid.scan, _SHIPPED, "https://idrid.grand-challenge.org"),
+    "adience": Layout(
+        adience.scan,
+        splits.Protocol(folds=adience.FOLDS),
+        "https://talhassner.github.io/home/projects/Adience/Adience-data.html",
+    ),
+    "hid": Layout(
+        hid.scan,
+        splits.Protocol(folds=5, draw=50),
+        "http://graphics.cs.cmu.edu/projects/historicalColor",
+    ),
+    "bracs": Layout(bracs.scan, _SHIPPED, "https://www.bracs.icar.cnr.it"),
+    "clap2015": Layout(
+        clap2015.scan, _SHIPPED, "https://chalearnlap.cvc.uab.cat/dataset/18"
+    ),
+    "retinamnist": Layout(retinamnist.scan, _SHIPPED, "https://medmnist.com"),
 }
 DATASETS = ("synthetic", *LAYOUTS)
 # Fields that only some datasets have, and what they are where unused.
@@ -109,8 +121,8 @@ def load(
         if name == "folder":
             raise
         raise type(error)(
-            f"{error} How to get the data, and which folder data.root is: "
-            f"data/{name}/README.md."
+            f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
+            "says how to get them and which folder is data.root."
         ) from None
     return _load(name, listing, settings, prepared, say, track)
 
@@ -161,6 +173,12 @@ def _load(
     say: Callable[[str], None],
     track: preparation.Track,
 ) -> Dataset:
+    protocol = LAYOUTS[name].protocol
+    splits.check_fold(protocol, settings["fold"])  # before what takes long
+    if settings["on_bad_image"] not in ("error", "skip"):
+        raise ValueError(
+            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
+        )
     if not listing.items:
         raise ValueError(f"data.root={settings['root']} holds no graded images.")
     choice = _choice(name, settings)
@@ -188,7 +206,7 @@ def _load(
     division = splits.divide(
         items,
         listing.ranks,
-        protocol=LAYOUTS[name].protocol,
+        protocol=protocol,
         saved=saved,
         **how,
     )
@@ -284,10 +302,6 @@ def _readable(
     items: Sequence[Item], made: preparation.Preparation, on_bad_image: str
 ) -> list[Item]:
     """Items without those that cannot be read, or an error that names them."""
-    if on_bad_image not in ("error", "skip"):
-        raise ValueError(
-            f"data.on_bad_image is {on_bad_image!r}; use 'error' or 'skip'."
-        )
     if made.bad and (on_bad_image == "error" or not made.positions):
         first = [f"{id_}: {why}" for id_, why in sorted(made.bad.items())[:SHOWN]]
         more = len(made.bad) - len(first)

@@ -98,10 +98,8 @@ def divide(
     return Division(indices, tuple(carved), notes)
 
 
-def _shipped(
-    items: Sequence[Item], protocol: Protocol, fold: int
-) -> dict[str, list[Item]]:
-    """Items by split, before anything is merged or carved."""
+def check_fold(protocol: Protocol, fold: int) -> None:
+    """ValueError for a fold that a dataset does not have."""
     if not protocol.folds and fold:
         raise ValueError(
             f"data.fold is {fold}, but this dataset has no folds; leave it at 0."
@@ -111,6 +109,13 @@ def _shipped(
             f"data.fold is {fold}; this dataset has the folds 0 to "
             f"{protocol.folds - 1}."
         )
+
+
+def _shipped(
+    items: Sequence[Item], protocol: Protocol, fold: int
+) -> dict[str, list[Item]]:
+    """Items by split, before anything is merged or carved."""
+    check_fold(protocol, fold)
     if protocol.draw:
         items = _drawn(items, fold, protocol.draw)
     splits: dict[str, list[Item]] = collections.defaultdict(list)

@@ -88,9 +88,10 @@ def _split_of(names: Iterable[str]) -> str | None:
 
 
 def _lists(root: pathlib.Path) -> dict[str, pathlib.Path]:
-    """List of each split, in root or one folder below."""
+    """List of each split, in root or in the folder of a split."""
     found: dict[str, pathlib.Path] = {}
-    for folder in (root, *(root / name for name in subfolders(root))):
+    below = [root / name for name in subfolders(root) if _split_of([name])]
+    for folder in (root, *below):
         for path in sorted(folder.iterdir()):
             if path.suffix.lower() not in (".csv", ".txt") or is_hidden(path.name):
                 continue
@@ -107,8 +108,14 @@ def _images(root: pathlib.Path, split: str) -> dict[str, pathlib.Path]:
     for top in [root / name for name in folders] or [root]:
         for folder, _, names in os.walk(top):
             for name in filter(is_image, names):
-                if not is_hidden(name):
-                    files.setdefault(name, pathlib.Path(folder, name))
+                if is_hidden(name):
+                    continue
+                path = pathlib.Path(folder, name)
+                if files.setdefault(name, path) != path:
+                    raise ValueError(
+                        f"{files[name]} and {path} have the same name, so a list "
+                        f"cannot tell them apart; put {split} into a folder of its own."
+                    )
     return files
 
 
