@@ -232,6 +232,8 @@ def test_clap2015_in_one_folder(tmp_path):
     (root / "images").mkdir()
     for path in [*root.glob("T*/*.jpg"), *root.glob("V*/*.jpg")]:
         path.rename(root / "images" / path.name)
+    for name in ("Train", "Validation", "Test"):
+        (root / name).rmdir()
     listing = clap2015.scan(root)
     assert len(listing.items) == 14
     picture(root / "more" / "image_3.jpg")
