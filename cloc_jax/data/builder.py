@@ -74,4 +74,7 @@ def write(folder: pathlib.Path, shards: Sequence[Shard]) -> None:
 def read(folder: pathlib.Path) -> Sequence[Example]:
     """Random access to what `write` wrote; can be pickled and shared by threads."""
     (version,) = (folder / Images.name).iterdir()
-    return tfds.builder_from_directory(version).as_data_source(split=SPLIT)
+    images = tfds.builder_from_directory(version)
+    if not images.info.splits[SPLIT].num_examples:
+        return []
+    return images.as_data_source(split=SPLIT)
