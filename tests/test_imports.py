@@ -11,7 +11,7 @@ import pytest
 import cloc_jax
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).parent
-JOBS = {"assemble", "train", "evaluate", "predict", "bench"}
+JOBS = {"assemble", "train", "prepare", "evaluate", "predict", "bench"}
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.
 ARROWS = {
     "losses": set(),

@@ -521,7 +521,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.slow
 def test_memory_stays_bounded(tmp_path):
-    # 8 images of 120 MB each, decoded; one at a time is three copies of one.
+    # Decoding takes 4 to 5 copies of the pixels for a moment; of one image at a time,
+    # not of as many as there are threads.
     (tmp_path / "large").mkdir()
     picture = np.zeros((5000, 8000, 3), np.uint8)
     picture[::7] = 200
@@ -537,4 +538,4 @@ def test_memory_stays_bounded(tmp_path):
     )
     assert process.returncode == 0, process.stderr
     grown = int(process.stdout.split()[-1]) / 1024  # MiB
-    assert grown < 4 * picture.nbytes / 2**20, f"{grown:.0f} MiB"
+    assert grown < 6 * picture.nbytes / 2**20, f"{grown:.0f} MiB"
