@@ -27,6 +27,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
+PREPARED = "--config.data.prepared="
 JOBS = ("train", "prepare", "evaluate", "predict", "bench")
 
 FLAGS = flags.FLAGS
@@ -138,11 +139,12 @@ def run_job(job: str, arguments: list[str]) -> int:
         if not FLAGS.run:
             raise ValueError(f"{job} needs a trained run: add --run=DIR.")
         given = [a for a in sys.argv if a.startswith("--config.")]
-        refused = [a for a in given if not a.startswith(("--config.mesh.", ROOT))]
+        allowed = ("--config.mesh.", ROOT, PREPARED)
+        refused = [a for a in given if not a.startswith(allowed)]
         if refused:
             raise ValueError(
                 f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
-                "mesh.* and data.root can be given."
+                "mesh.*, data.root and data.prepared can be given."
             )
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
@@ -250,6 +252,8 @@ def saved_config(values: dict) -> ConfigDict:
     config.mesh = FLAGS.config.mesh if FLAGS.is_parsed() else base.get_config().mesh
     if any(a.startswith(ROOT) for a in sys.argv):
         config.data.root = FLAGS.config.data.root
+    if any(a.startswith(PREPARED) for a in sys.argv):
+        config.data.prepared = FLAGS.config.data.prepared
     return config
 
 

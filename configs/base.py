@@ -46,8 +46,8 @@ def get_config() -> ConfigDict:
     config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped
     config.data.test_fraction = 0.15  # ours: carved where no test is shipped
     config.data.merge_val = False  # merge a shipped val into train, then carve
-    # Own images only: regular expression that finds the patient or subject in a file
-    # name, so that no patient is in two splits that are carved.
+    # Own images and koa: regular expression that finds the patient or subject in a
+    # file name, so that no patient is in two splits that are carved.
     config.data.group_pattern = ""
     config.data.fold = 0  # adience, hid: which of five folds is the test part
     config.data.subset = ""  # adience: "frontal" for its near-frontal faces only

@@ -22,6 +22,7 @@ def get_config():
     config.data.size = (120, 200)
     config.data.equalize = True  # off for copies that are equalised already
     config.data.critical = ("1|2",)
+    config.data.group_pattern = r"^(\d+)"  # the patient; the letter is the side
     config.augment.rotate_degrees = 5.0
     config.augment.translate = 0.05
     config.augment.scale = 0.05

@@ -193,6 +193,22 @@ def test_kinds_of_images(tmp_path):
     np.testing.assert_array_equal(part[part.ids.index("1/deep.tif")][:, :, 0], grey)
 
 
+def test_names_that_are_not_text(tmp_path):
+    source = miniatures.folder(tmp_path / "source", (3, 3))
+    odd = os.fsencode(source / "0") + b"/caf\xe9.png"
+    try:
+        os.rename(source / "0" / "00.png", odd)
+    except OSError:
+        pytest.skip("this file system wants text")
+    made, listing, _ = prepare(source, tmp_path)
+    part = records(made, listing)
+    place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
+    expected = images.read(os.fsdecode(odd), channels=3)
+    np.testing.assert_array_equal(part[place], expected)
+    again, _, said = prepare(source, tmp_path)
+    assert again == made and said == []
+
+
 # --- bad images ---
 
 

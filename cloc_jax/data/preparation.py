@@ -228,7 +228,8 @@ def _make(
                 def examples(shard: Sequence[Item]) -> Iterator[tuple[int, dict]]:
                     for item, stored in _ahead(pool, store, shard, 2 * threads):
                         if notes.add(item, stored):
-                            example = {"id": item.id, "image": stored.data}
+                            name = os.fsencode(item.id)  # may not be UTF-8
+                            example = {"id": name, "image": stored.data}
                             yield len(notes.ids), example
                         advance()
 

@@ -12,11 +12,16 @@ WANTED = (
 )
 
 
-def scan(root: str | pathlib.Path) -> Listing:
-    """Lists KOA; both knees of a patient are one group."""
+def scan(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Listing:
+    """Lists KOA; both knees of a patient are one group.
+
+    Args:
+        root: The folder with the three splits.
+        group_pattern: Finds the patient in a file name: its digits; the letter is the
+            side.
+    """
     root = official_root(root, WANTED, _is_root)
-    # The digits of a file name are the patient, the letter is the side.
-    return folder.scan(root, order=RANKS, group_pattern=r"^(\d+)")
+    return folder.scan(root, order=RANKS, group_pattern=group_pattern)
 
 
 def _is_root(path: pathlib.Path) -> bool:
