@@ -221,6 +221,18 @@ def test_own_splits_stay_when_images_come(tmp_path):
     assert other.splits["val"].ids != first.splits["val"].ids
 
 
+def test_a_prepared_folder_of_others(tmp_path, monkeypatch):
+    root = miniatures.folder(tmp_path / "source")
+    load("folder", root, tmp_path / "prepared")
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(datasets.splits, "write", refuse)
+    dataset, _ = load("folder", root, tmp_path / "prepared", seed=3)
+    assert said(dataset, "Warning: the splits could not be written down .*Permission")
+
+
 def test_own_images_in_a_table(tmp_path):
     root = miniatures.folder(tmp_path / "source", (8, 8))
     lines = ["image;grade;who"]

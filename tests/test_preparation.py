@@ -435,6 +435,28 @@ def test_two_at_once_prepare_once(source, tmp_path):
     assert sum("another process" in text for text in said) == 1
 
 
+def test_a_file_system_without_locks(source, tmp_path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(preparation.fcntl, "flock", refuse)
+    made, _, said = prepare(source, tmp_path)
+    assert len(made.positions) == 9 and len(said) == 1
+    # Another process was quicker: what it made is used.
+    home = made.path.parent
+    moved = home / "other"
+    made.path.rename(moved)
+    facts = preparation.Notes.facts
+
+    def slower(notes):
+        moved.rename(made.path)
+        return facts(notes)
+
+    monkeypatch.setattr(preparation.Notes, "facts", slower)
+    again, _, _ = prepare(source, tmp_path)
+    assert again == made and not any(home.glob("part-*"))
+
+
 # --- where it may be written ---
 
 

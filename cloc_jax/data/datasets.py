@@ -7,7 +7,15 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cloc_jax.data import bias, expected, preparation, splits, storing, synthetic
+from cloc_jax.data import (
+    bias,
+    expected,
+    preparation,
+    remarks,
+    splits,
+    storing,
+    synthetic,
+)
 from cloc_jax.data.layouts import (
     adience,
     bracs,
@@ -24,7 +32,6 @@ from cloc_jax.data.pipeline import Source
 from cloc_jax.data.records import Records
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
-SHOWN = 5  # files that a message names
 
 
 class Dataset(NamedTuple):
@@ -112,7 +119,7 @@ def load(
     if name == "synthetic":
         dataset = load_synthetic(**_given(name, load_synthetic, settings))
         changes = _bias(dataset.splits, dataset.ranks, settings)
-        notes = dataset.notes + _bias_notes(changes)
+        notes = dataset.notes + remarks.on_bias(changes)
         return dataset._replace(notes=notes, details={"biased": changes})
     try:
         scan = LAYOUTS[name].scan
@@ -211,7 +218,7 @@ def _load(
         **how,
     )
     _check_ranks(items, division, listing.ranks, name)
-    splits.write(saved, division, items, about)
+    unsaved = _save(saved, division, items, about)
     sources = _sources(items, division, made, wanted)
     changes = _bias(sources, listing.ranks, settings)
     notes = [
@@ -220,10 +227,11 @@ def _load(
         *expected.compare(
             name if not settings.get("subset") else "", items, listing.ranks
         ),
-        *_image_notes(made, wanted),
+        *remarks.on_images(made, wanted),
         *division.notes,
-        *_advice(name, items, division),
-        *_bias_notes(changes),
+        *unsaved,
+        *remarks.on_groups(name, items, division),
+        *remarks.on_bias(changes),
     ]
     details = {
         "prepared": str(made.path),
@@ -275,6 +283,23 @@ def _bias(
 # --- small parts ---
 
 
+def _save(
+    path: pathlib.Path,
+    division: splits.Division,
+    items: Sequence[Item],
+    about: Settings,
+) -> list[str]:
+    """Writes the splits down; a note where that cannot be, as in a shared folder."""
+    try:
+        splits.write(path, division, items, about)
+    except OSError as error:
+        return [
+            f"Warning: the splits could not be written down ({error}); other images in "
+            "data.root may change what is carved."
+        ]
+    return []
+
+
 def _choice(name: str, settings: Settings) -> dict[str, Any]:
     """The settings that decide which images and ranks there are, as plain data."""
     fields = sorted(set(inspect.signature(LAYOUTS[name].scan).parameters) - {"root"})
@@ -303,7 +328,9 @@ def _readable(
 ) -> list[Item]:
     """Items without those that cannot be read, or an error that names them."""
     if made.bad and (on_bad_image == "error" or not made.positions):
-        first = [f"{id_}: {why}" for id_, why in sorted(made.bad.items())[:SHOWN]]
+        first = [
+            f"{id_}: {why}" for id_, why in sorted(made.bad.items())[: remarks.SHOWN]
+        ]
         more = len(made.bad) - len(first)
         raise ValueError(
             f"{len(made.bad)} of {count_of(items)} cannot be read: "
@@ -334,49 +361,3 @@ def _check_ranks(
             f"there are no training images of {comma(absent)}; a rank without them "
             "cannot be learnt. Add some, or leave the rank out."
         )
-
-
-def _image_notes(made: preparation.Preparation, wanted: storing.Wanted) -> list[str]:
-    """What was learnt of the images when they were prepared."""
-    facts, count = made.facts, made.facts["images"]
-    small, large = ("x".join(map(str, facts[s])) for s in ("smallest", "largest"))
-    size = small if facts["sizes"] == 1 else f"from {small} to {large}"
-    kinds = {count: "grey", 0: "colour"}
-    kind = kinds.get(facts["grey"], f"{facts['grey']} grey, the others colour")
-    notes = [f"Images are {size} (height x width), {kind}."]
-    if facts["changed"]:
-        notes.append(f"{facts['changed']} of them are stored smaller or aligned.")
-    if wanted.channels == 3 and facts["grey"] == count:
-        notes.append("All are grey but read as colour; data.channels=1 is enough.")
-    if wanted.channels == 1 and facts["grey"] < count:
-        notes.append("Colour is read as grey, since data.channels=1.")
-    if made.bad:
-        first = [f"{id_} ({why})" for id_, why in sorted(made.bad.items())[:SHOWN]]
-        notes.append(
-            f"Warning: {count_of(list(made.bad))} left out that cannot be read: "
-            f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. The run's "
-            "dataset.json lists all."
-        )
-    if old := preparation.stale(made.path):
-        notes.append(
-            f"{count_of(old, 'older preparation')} of these images in "
-            f"{made.path.parent} can go; `python launch.py prepare …` removes them."
-        )
-    return notes
-
-
-def _bias_notes(changes: Mapping[str, list[str]]) -> list[str]:
-    done = {"relabel": "called otherwise", "subsample": "left out"}
-    return [
-        f"data.{rule}: {count_of(ids)} of train {done[rule.split()[0]]}."
-        for rule, ids in changes.items()
-    ]
-
-
-def _advice(name: str, items: Sequence[Item], division: splits.Division) -> list[str]:
-    if not division.carved or any(item.group for item in items):
-        return []
-    advice = "For carving, each image was taken as its own patient or subject"
-    if name == "folder":
-        advice += "; where several images show the same one, give data.group_pattern"
-    return [f"{advice}."]

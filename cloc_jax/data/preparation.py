@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -90,10 +91,11 @@ def prepare(
         folder.mkdir(parents=True, exist_ok=True)
     manifest = _read(path)
     if manifest is None:
-        with _lock(folder, say):
+        with _lock(folder, say) as is_alone:
             manifest = _read(path)  # another process may have made it meanwhile
             if manifest is None:
-                _clean(folder, path, say)
+                if is_alone:
+                    _clean(folder, path, say)
                 say(f"preparing {count_of(items)} once, in {folder}")
                 about = {"source": source, "options": options}
                 manifest = _make(items, folder, path, wanted, about, threads, track)
@@ -169,15 +171,21 @@ def _clean(
 
 
 @contextlib.contextmanager
-def _lock(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lets one process prepare at a time; ends with the process that holds it."""
+def _lock(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[bool]:
+    """Lets one process prepare at a time; ends with the process that holds it.
+
+    Gives False on file systems that have no locks.
+    """
     with _writing(folder), open(folder / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("another process is preparing these images; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        except OSError:
+            yield False
+            return
+        yield True
 
 
 @contextlib.contextmanager
@@ -218,7 +226,7 @@ def _make(
     # Imported late: it takes a second, which drawn images need not wait for.
     from cloc_jax.data import builder
 
-    part = folder / f"part-{os.getpid()}"
+    part = folder / f"part-{platform.node()}-{os.getpid()}"
     notes = Notes()
     try:
         with _writing(folder), track("preparing", len(items)) as advance:
@@ -251,7 +259,11 @@ def _make(
                 },
             }
             (part / MANIFEST).write_text(json.dumps(manifest))
-            os.rename(part, path)
+            try:
+                os.rename(part, path)
+            except OSError:
+                if _read(path) is None:  # not made by another process meanwhile
+                    raise
         return manifest
     finally:
         shutil.rmtree(part, ignore_errors=True)
