@@ -270,7 +270,7 @@ def test_what_is_inferred_is_said(tmp_path):
     dataset, _ = load("folder", root, tmp_path / "prepared", size=(4, 4), channels=1)
     assert said(dataset, "12 grey, the others colour")
     assert said(dataset, "Colour is read as grey")
-    assert said(dataset, "13 of them are stored smaller")
+    assert said(dataset, "13 of them are stored as small as")
 
 
 def test_bad_images_stop_or_are_skipped(tmp_path):

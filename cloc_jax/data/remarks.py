@@ -17,7 +17,7 @@ def on_images(made: preparation.Preparation, wanted: storing.Wanted) -> list[str
     kind = kinds.get(facts["grey"], f"{facts['grey']} grey, the others colour")
     notes = [f"Images are {size} (height x width), {kind}."]
     if facts["changed"]:
-        notes.append(f"{facts['changed']} of them are stored smaller or aligned.")
+        notes.append(f"{facts['changed']} of them are stored as small as is needed.")
     if wanted.channels == 3 and facts["grey"] == count:
         notes.append("All are grey but read as colour; data.channels=1 is enough.")
     if wanted.channels == 1 and facts["grey"] < count:
@@ -38,6 +38,7 @@ def on_images(made: preparation.Preparation, wanted: storing.Wanted) -> list[str
 
 
 def on_bias(changes: Mapping[str, list[str]]) -> list[str]:
+    """What was made wrong or rare on purpose."""
     done = {"relabel": "called otherwise", "subsample": "left out"}
     return [
         f"data.{rule}: {count_of(ids)} of train {done[rule.split()[0]]}."
@@ -46,6 +47,7 @@ def on_bias(changes: Mapping[str, list[str]]) -> list[str]:
 
 
 def on_groups(name: str, items: Sequence[Item], division: splits.Division) -> list[str]:
+    """Where splits were carved without knowing patients or subjects."""
     if not division.carved or any(item.group for item in items):
         return []
     advice = "For carving, each image was taken as its own patient or subject"
