@@ -5,6 +5,7 @@
     python launch.py --config=configs/folder.py --config.data.root=DIR
     python launch.py … --run=DIR                        where the results go
     python launch.py … --resume                         go on after an interruption
+    python launch.py prepare --config=…                 only prepare the images
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
@@ -30,7 +31,17 @@ from cloc_jax.run_folder import RunFolder
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "sweep", "probe", "bench", "weights")
+PREPARED = "--config.data.prepared="
+JOBS = (
+    "train",
+    "prepare",
+    "evaluate",
+    "predict",
+    "sweep",
+    "probe",
+    "bench",
+    "weights",
+)
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -158,11 +169,12 @@ def run_job(job: str, arguments: list[str]) -> int:
         if not FLAGS.run:
             raise ValueError(f"{job} needs a trained run: add --run=DIR.")
         given = [a for a in sys.argv if a.startswith("--config.")]
-        refused = [a for a in given if not a.startswith(("--config.mesh.", ROOT))]
+        allowed = ("--config.mesh.", ROOT, PREPARED)
+        refused = [a for a in given if not a.startswith(allowed)]
         if refused:
             raise ValueError(
                 f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
-                "mesh.* and data.root can be given."
+                "mesh.*, data.root and data.prepared can be given."
             )
     if job == "weights":
         return run_weights()
@@ -178,6 +190,11 @@ def run_job(job: str, arguments: list[str]) -> int:
     # Every job imports late what it needs, so that --help and mistakes answer at once.
     from cloc_jax import processes, progress
 
+    if job == "prepare":
+        from cloc_jax import prepare
+
+        prepare.prepare(FLAGS.config)
+        return 0
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     if job == "probe":
@@ -303,6 +320,8 @@ def saved_config(values: dict) -> ConfigDict:
     config.mesh = FLAGS.config.mesh if FLAGS.is_parsed() else base.get_config().mesh
     if any(a.startswith(ROOT) for a in sys.argv):
         config.data.root = FLAGS.config.data.root
+    if any(a.startswith(PREPARED) for a in sys.argv):
+        config.data.prepared = FLAGS.config.data.prepared
     return config
 
 

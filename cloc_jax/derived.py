@@ -23,7 +23,7 @@ from cloc_jax.data import augment as augmentation
 from cloc_jax.data import pipeline
 from cloc_jax.data.feature_store import FeatureStore
 from cloc_jax.model_state import ModelState
-from cloc_jax.progress import Counting, console
+from cloc_jax.progress import console, track
 
 PART_BYTES = 2**28  # written at a time; what an interruption may lose
 
@@ -140,7 +140,8 @@ def derive(
 
 def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:
     console.print(f"computing features of {len(missing)} {shown}, once")
-    with Counting(f"features of {shown}", len(missing)) as counting:
+    done_all = f"features of {len(missing)} {shown}"
+    with track(f"features of {shown}", len(missing), note=done_all) as advance:
         done, size = 0, 4 * batch_size
         while done < len(missing):
             some = missing[done : done + size]
@@ -152,7 +153,7 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
             # From the second part on as many rows as PART_BYTES hold.
             size = max(PART_BYTES // rows[0].nbytes // batch_size, 1) * batch_size
             size = min(size, 32 * batch_size)  # and the bar moves now and then
-            counting.advance(len(some))
+            advance(len(some))
 
 
 class _Some:

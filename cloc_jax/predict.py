@@ -13,8 +13,8 @@ from rich.text import Text
 from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
 from cloc_jax.assemble import encoder
-from cloc_jax.data import folder as folder_data
 from cloc_jax.data import images
+from cloc_jax.data.layouts import listing
 from cloc_jax.progress import console
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
@@ -83,7 +83,9 @@ def _predict_some(
         row = {"file": str(path)}
         rows.append(row)
         try:
-            image = images.read(path, channels=data.channels)
+            image = images.read(
+                path, channels=data.channels, max_pixels=data.max_pixels
+            )
             crop = tuple(data.crop) if data.crop else None
             arrays.append(
                 images.prepare(
@@ -127,8 +129,8 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
     files: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if folder_data.is_image(p.name))
-            hidden = folder_data.is_hidden
+            inside = sorted(p for p in path.rglob("*") if listing.is_image(p.name))
+            hidden = listing.is_hidden
             inside = [p for p in inside if not any(map(hidden, p.parts[-2:]))]
             if not inside:
                 raise FileNotFoundError(f"the folder {path} holds no images.")

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cloc_jax import assemble, metrics
 from cloc_jax.derived import Activations
-from cloc_jax.progress import Counting, console
+from cloc_jax.progress import console, track
 from cloc_jax.run_folder import write_json
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # scikit-learn's C
@@ -39,7 +39,7 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
     labels = {name: source.labels for name, source in dataset.splits.items()}
     fitted: dict[float, Pipeline] = {}
     accuracy: dict[float, float] = {}
-    with Counting("logistic regressions", len(STRENGTHS)) as counting:
+    with track("logistic regressions", len(STRENGTHS)) as advance:
         for strength in STRENGTHS:
             model = make_pipeline(
                 StandardScaler(), LogisticRegression(C=strength, max_iter=300)
@@ -49,7 +49,7 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 fitted[strength] = model.fit(features["train"], labels["train"])
             accuracy[strength] = float(model.score(features["val"], labels["val"]))
-            counting.advance(1)
+            advance()
     chosen = max(accuracy, key=accuracy.__getitem__)
     predicted = fitted[chosen].predict(features["test"])
     test = metrics.ordinal_metrics(labels["test"], predicted, dataset.ranks)

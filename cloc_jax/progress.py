@@ -1,13 +1,14 @@
 """What a person sees of training: a live line in a terminal, a row an epoch."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
@@ -18,6 +19,35 @@ from rich.progress import (
 console = Console(
     highlight=False, markup=False, width=None if sys.stdout.isatty() else 160
 )
+
+
+@contextlib.contextmanager
+def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., None]]:
+    """A bar while something is done `total` times; call what it gives after each.
+
+    It takes how many were done and a remark to show beside the bar. With a `note`, that
+    and how long all took stay on the screen at the end.
+    """
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed} of {task.total}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(text, total=total)
+
+        def advance(count: int = 1, remark: str = "") -> None:
+            bar.update(task, advance=count, description=f"{text}  {remark}".rstrip())
+
+        yield advance
+    if note:
+        console.print(f"{note}: {time.monotonic() - started:.0f} s", soft_wrap=True)
 
 
 class Display:
@@ -72,35 +102,3 @@ class Display:
             parts.append("margins " + " ".join(cut))
         parts.append(f"{row['seconds']:.0f} s")
         self._bar.console.print("  ".join(parts), soft_wrap=True)
-
-
-class Counting:
-    """Progress of something countable; use as a context manager."""
-
-    def __init__(self, what: str, total: int):
-        self._what, self._total = what, total
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task(what, total=total)
-        self._started = time.monotonic()
-
-    def __enter__(self):
-        self._bar.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        self._bar.__exit__(*error)
-        if error == (None, None, None):
-            seconds = time.monotonic() - self._started
-            console.print(f"{self._what}: {self._total} done in {seconds:.0f} s")
-
-    def advance(self, count: int, text: str = "") -> None:
-        shown = f"{self._what}  {text}" if text else self._what
-        self._bar.update(self._task, advance=count, description=shown)

@@ -32,7 +32,7 @@ from cloc_jax.data import pipeline
 from cloc_jax.data.batches import BatchPlan
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.model_state import ModelState
-from cloc_jax.progress import Counting, console
+from cloc_jax.progress import console, track
 from cloc_jax.run_folder import RunFolder, history_row
 from cloc_jax.training_step import Carry
 
@@ -137,12 +137,12 @@ class StageTogether:
         """Trains to the end of every run; those that got there, with their models."""
         what = f"{self.stage.name} of {len(self.members)} runs"
         started = time.monotonic()
-        with Counting(what, len(self.members)) as counting:
+        with track(what, len(self.members), note=what) as advance:
             epoch = 0
             while len(self.ended) < len(self.members):
                 epoch, before = epoch + 1, len(self.ended)
                 self._train_epoch(epoch, started)
-                counting.advance(len(self.ended) - before, f"epoch {epoch}")
+                advance(len(self.ended) - before, f"epoch {epoch}")
         members, states = [], []
         for i, member in enumerate(self.members):
             state = self.ended[i].state

@@ -16,24 +16,50 @@ def get_config() -> ConfigDict:
     config.expect = ""
 
     config.data = ConfigDict()
-    config.data.name = ""  # synthetic, folder or koa
-    config.data.root = ""  # folder with the images
+    # synthetic, folder (your own images), or koa, idrid, adience, hid, bracs, clap2015,
+    # retinamnist: data/<name>/README.md says how to get it.
+    config.data.name = ""
+    config.data.root = ""  # folder with the images, as the download leaves it
+    # Folder that keeps images prepared for reading; "" for the user's cache folder.
+    config.data.prepared = ""
+    config.data.on_bad_image = "error"  # or skip: go on without, and list them
+    # Larger images are refused before they are decoded, as they may be malicious.
+    config.data.max_pixels = 89_478_485
     config.data.size = (224, 224)  # height and width the network sees
     config.data.channels = 3  # 1 for grey images, 3 for colour
     # Height and width of a centre crop before resizing; None for the whole image.
     config.data.crop = config_dict.placeholder(tuple)
     config.data.equalize = False  # histogram equalisation after the crop
-    # Rank names from lowest to highest; () where folder names start with numbers.
+    # Own images only: rank names from lowest to highest; () where they start with
+    # numbers.
     config.data.order = ()
+    # Own images only: a table that grades them, in place of a folder a rank.
+    config.data.csv = ""
+    # Its columns; "" for a usual name, such as path, label, split, patient.
+    config.data.columns = ConfigDict()
+    config.data.columns.path = ""  # of the image, below data.root
+    config.data.columns.label = ""  # a number or a name
+    config.data.columns.split = ""  # train, val or test; no column: carved
+    config.data.columns.group = ""  # the patient or subject
     # Boundaries where a mistake matters most, as "lower|upper".
     config.data.critical = ()
     config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped
     config.data.test_fraction = 0.15  # ours: carved where no test is shipped
     config.data.merge_val = False  # merge a shipped val into train, then carve
-    # Regular expression that finds the patient or subject in a file name, so that no
-    # patient is in two splits that are carved.
+    # Own images and koa: regular expression that finds the patient or subject in a
+    # file name, so that no patient is in two splits that are carved.
     config.data.group_pattern = ""
-    config.data.seed = 0  # of carved splits and of drawn images; not config.seed
+    config.data.fold = 0  # adience, hid: which of five folds is the test part
+    config.data.subset = ""  # adience: "frontal" for its near-frontal faces only
+    config.data.bin = 1  # clap2015: years a class, 1 to 5
+    # clap2015: table of eye positions to align faces by; "" for aligned faces.
+    config.data.landmarks = ""
+    # Training labels made wrong: ("1>2:0.6",) calls 60% of rank 1 rank 2.
+    config.data.relabel = ()
+    # Training images left out: ("4:0.2",) keeps 20% of rank 4.
+    config.data.subsample = ()
+    # Of carved splits, biased labels and drawn images; not config.seed.
+    config.data.seed = 0
     config.data.num_train = 2000  # drawn images only
     config.data.num_val = 400  # drawn images only
     config.data.num_test = 1000  # drawn images only

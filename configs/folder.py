@@ -1,10 +1,13 @@
-"""Your own graded images: a folder a rank, `root/<rank>/*.jpg|png`.
+"""Your own graded images: a folder a rank, or a table.
 
     python launch.py --config=configs/folder.py --config.data.root=my_images
+    python launch.py --config=configs/folder.py --config.data.csv=grades.csv
 
-Ranks called 0, 1, 2, … are ordered by number; for other names say
-`--config.data.order="('mild','moderate','severe')"`. Splits are carved, or taken from
-`root/{train,val,test}/<rank>/`. For grey images add `--config.data.channels=1`.
+In a folder `root/<rank>/*.jpg|png` ranks called 0, 1, 2, … are ordered by number; for
+other names say `--config.data.order="('mild','moderate','severe')"`. Splits are carved,
+or taken from `root/{train,val,test}/<rank>/`. A table has a column of paths and one of
+labels, and may have one of splits and one of patients; data.columns names them. For
+grey images add `--config.data.channels=1`.
 """
 
 from configs import base

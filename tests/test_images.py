@@ -6,6 +6,7 @@ import warnings
 import cv2
 import numpy as np
 import pytest
+from miniatures import bomb
 from PIL import Image
 
 from cloc_jax.data import images
@@ -211,13 +212,37 @@ def test_folder_and_missing_file(tmp_path):
         images.read(tmp_path / "gone.png", channels=1)
 
 
-@pytest.mark.parametrize("limit", [30, 150])  # more than twice the limit, and less
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_too_many_pixels(tmp_path, ramp, monkeypatch, limit):
+def test_too_many_pixels(tmp_path, ramp):
     path = save(tmp_path / "large.png", ramp)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-    with pytest.raises(images.ImageError, match=r"large\.png.*pixels.*shrink"):
-        images.read(path, channels=1)
+    with pytest.raises(
+        images.ImageError, match=r"large\.png.*256 pixels.*limit of 255.*max_pixels"
+    ):
+        images.read(path, channels=1, max_pixels=255)
+    assert images.read(path, channels=1, max_pixels=256).shape == (8, 32, 1)
+
+
+def test_pillows_own_limit_stays_as_it_was(tmp_path, ramp, monkeypatch):
+    path = save(tmp_path / "large.png", ramp)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # Pillow would refuse 256
+    images.read(path, channels=1)
+    assert Image.MAX_IMAGE_PIXELS == 30
+    with pytest.raises(images.ImageError):
+        images.read(save(tmp_path / "more.png", ramp), channels=1, max_pixels=10)
+    assert Image.MAX_IMAGE_PIXELS == 30
+
+
+def test_a_bomb_is_refused_before_it_is_decoded(tmp_path):
+    path = tmp_path / "bomb.png"
+    path.write_bytes(bomb())
+    with pytest.raises(images.ImageError, match=r"bomb\.png.*400,000,000 pixels"):
+        images.read(path, channels=3)
+
+
+def test_header_knows_size_and_kind(tmp_path, ramp, colours):
+    grey = save(tmp_path / "grey.png", ramp).read_bytes()
+    assert images.header(grey, name="grey.png") == (8, 32, True)
+    colour = save(tmp_path / "colour.png", colours).read_bytes()
+    assert images.header(colour, name="colour.png") == (6, 9, False)
 
 
 def test_files_are_closed(tmp_path, ramp):
@@ -340,3 +365,29 @@ def test_prepare_refuses_what_is_no_image_or_size(ramp):
         images.prepare(ramp[:, :, None], size=(0, 4))
     with pytest.raises(ValueError, match="crop is .4, -1."):
         images.prepare(ramp[:, :, None], size=(4, 4), crop=(4, -1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("equalize", [False, True])
+@pytest.mark.parametrize("crop", [None, (20, 30), (12, 12)])
+@pytest.mark.parametrize("shape", [(40, 90), (200, 130), (21, 500), (300, 30), (9, 8)])
+def test_shrinking_first_changes_nothing(channels, equalize, crop, shape):
+    if crop and (crop[0] > shape[0] or crop[1] > shape[1]):
+        crop = None
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (*shape, channels), dtype=np.uint8)
+    how = {"size": (16, 24), "crop": crop, "equalize": equalize}
+    small = images.shrink(image, **how)
+    np.testing.assert_array_equal(
+        images.prepare(small, **how), images.prepare(image, **how)
+    )
+    assert small.size <= image.size
+
+
+def test_only_what_is_much_too_large_is_shrunk():
+    image = np.zeros((32, 48, 1), np.uint8)
+    assert images.shrink(image, size=(16, 24)) is image
+    assert images.shrink(image, size=(15, 24)).shape == (15, 24, 1)
+    assert images.shrink(image, size=(4, 4), equalize=True) is image
+    assert images.shrink(image, size=(4, 4), crop=(8, 9)).shape == (8, 9, 1)
+    assert images.shrink(image, size=(4, 4), crop=(33, 2)) is image  # does not fit

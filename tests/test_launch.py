@@ -268,9 +268,9 @@ def test_own_folder_of_images(place):
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
-        (["--config=configs/nothing.py"], "configs/ has base.py, folder.py, koa.py"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, base.py, bracs.py"),
         (["--batch_size=8"], "Unknown command line flag 'batch_size'"),
-        (["fly"], "unknown job 'fly'; use one of train, evaluate, predict"),
+        (["fly"], "unknown job 'fly'; use one of train, prepare, evaluate"),
         (["train", "images"], "takes flags only, but got 'images'"),
         (["evaluate"], "add --run=DIR"),
         (["evaluate", "--run=x", "--config.seed=1"], "uses the run's own settings"),

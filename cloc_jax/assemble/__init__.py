@@ -4,7 +4,6 @@ Every setting is checked here, before anything is compiled.
 """
 
 import hashlib
-import inspect
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -22,11 +21,12 @@ from cloc_jax import (
     methods,
     metrics,
     optimizer,
+    progress,
     sharding,
 )
 from cloc_jax.assemble import encoder
 from cloc_jax.assemble.encoder import resolve as resolve
-from cloc_jax.data import augment, pipeline
+from cloc_jax.data import augment, datasets, pipeline
 from cloc_jax.data.batches import BatchPlan
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.run_folder import RunFolder, write_json
@@ -112,9 +112,22 @@ def load(config: ConfigDict) -> Dataset:
         )
     if data.threads < 1:
         raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
-    loader = DATASETS[data.name]
-    fields = inspect.signature(loader).parameters
-    return loader(**{field: data[field] for field in fields})
+    if data.max_pixels < 1:
+        raise ValueError(f"data.max_pixels is {data.max_pixels}; use 1 or more.")
+    return datasets.load(
+        data.name,
+        data.to_dict(),
+        prepared=prepared_folder(config),
+        say=lambda text: progress.console.print(f"  {text}", soft_wrap=True),
+        track=progress.track,
+    )
+
+
+def prepared_folder(config: ConfigDict) -> pathlib.Path:
+    """Where prepared images are kept."""
+    given = config.data.prepared
+    folder = pathlib.Path(given) if given else environment.cache_folder() / "prepared"
+    return folder.expanduser().absolute()
 
 
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
@@ -145,6 +158,7 @@ def describe(parts: Parts) -> dict[str, Any]:
         "ranks": list(dataset.ranks),
         "images": {name: len(source) for name, source in dataset.splits.items()},
         "notes": dataset.notes,
+        "details": dataset.details,
         "sha256": mark.hexdigest(),
         "trunk": parts.trunk.mark if parts.trunk else "",
     }

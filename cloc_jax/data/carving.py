@@ -3,27 +3,9 @@
 import collections
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-
-class Item(NamedTuple):
-    id: str
-    label: int
-
-
-def compile_pattern(group_pattern: str) -> re.Pattern[str] | None:
-    if not group_pattern:
-        return None
-    try:
-        return re.compile(group_pattern)
-    except re.error as error:
-        raise ValueError(
-            f"data.group_pattern={group_pattern!r} is not a regular expression "
-            f"({error}); give e.g. r'^(\\d+)' where file names start with the "
-            "patient's number."
-        ) from None
+from cloc_jax.data.layouts.listing import Item, count_of
 
 
 def check_fractions(
@@ -44,38 +26,16 @@ def check_fractions(
         )
 
 
-def group_items(
-    splits: dict[str, list[Item]], pattern: re.Pattern[str] | None, notes: list[str]
-) -> dict[str, str]:
-    """Name of the group of each id."""
-    ids = [item.id for items in splits.values() for item in items]
-    if pattern is None:
-        return {id_: id_ for id_ in ids}
-    groups = {}
-    single = []
-    for id_ in ids:
-        match = pattern.search(id_.rpartition("/")[2])
-        name = match and ((pattern.groups and match[1]) or match[0])
-        if not name:
-            single.append(id_)
-        # A slash keeps the two kinds of names apart: file names have none.
-        groups[id_] = name or f"/{id_}"
-    if len(single) == len(ids):
-        raise ValueError(
-            f"data.group_pattern={pattern.pattern!r} matches no file name, such as "
-            f"{ids[0].rpartition('/')[2]}; give a pattern that finds the patient or "
-            "subject in it, or none."
-        )
-    if single:
-        notes.append(
-            f"data.group_pattern finds nothing in {count_images(single)}, such as "
-            f"{single[0]}; each of them was taken as its own group."
-        )
-    return groups
+def group_items(items: Sequence[Item]) -> dict[str, str]:
+    """Name of the group of each id; an item without one is its own."""
+    has_groups = any(item.group for item in items)
+    # A slash keeps the two kinds of names apart.
+    own = "/" if has_groups else ""
+    return {item.id: item.group or f"{own}{item.id}" for item in items}
 
 
 def carve(
-    items: list[Item],
+    items: Sequence[Item],
     groups: dict[str, str],
     fractions: dict[str, float],
     seed: int,
@@ -107,12 +67,12 @@ def carve(
         if not carved[split]:
             raise ValueError(
                 f"data.root: too few images to carve {split} from train "
-                f"({count_images(items)} in {len(ranks_of)} groups); give each rank at "
+                f"({count_of(items)} in {len(ranks_of)} groups); give each rank at "
                 f"least {len(fractions) + 1} groups, or ship a folder {split}."
             )
         count = sum(value == split for value in split_of.values())
         notes.append(
-            f"{split} was carved from train: {count_images(carved[split])} in "
+            f"{split} was carved from train: {count_of(carved[split])} in "
             f"{count} of {len(ranks_of)} groups, stratified by rank (seed {seed})."
         )
     return carved
@@ -171,19 +131,16 @@ def _cover(
             split_of[moved] = split
 
 
-def note_shared_groups(
-    splits: dict[str, list[Item]], groups: dict[str, str], notes: list[str]
-) -> None:
+def shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> list[str]:
+    """Notes on patients or subjects that are in two splits as shipped."""
     names = {s: {groups[item.id] for item in items} for s, items in splits.items()}
+    notes = []
     for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
         shared = sorted(names[first] & names[second])
         if shared:
             notes.append(
-                f"{len(shared)} groups of data.group_pattern, such as {shared[0]}, are "
-                f"both in {first} and in {second} as shipped; scores on {second} may "
-                "be too good."
+                f"{len(shared)} groups (patients or subjects), such as {shared[0]}, "
+                f"are both in {first} and in {second} as shipped; scores on {second} "
+                "may be too good."
             )
-
-
-def count_images(items: Sequence) -> str:
-    return f"{len(items)} {'image' if len(items) == 1 else 'images'}"
+    return notes

@@ -1,11 +1,37 @@
 """Datasets by name: ranks and the three splits as random-access sources."""
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import hashlib
+import inspect
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from cloc_jax.data import folder, synthetic
+from cloc_jax.data import (
+    bias,
+    expected,
+    preparation,
+    remarks,
+    splits,
+    storing,
+    synthetic,
+)
+from cloc_jax.data.layouts import (
+    adience,
+    bracs,
+    clap2015,
+    folder,
+    hid,
+    idrid,
+    koa,
+    retinamnist,
+    table,
+)
+from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of, skipped_notes
 from cloc_jax.data.pipeline import Source
+from cloc_jax.data.records import Records
+
+Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
 
 class Dataset(NamedTuple):
@@ -14,6 +40,98 @@ class Dataset(NamedTuple):
     ranks: tuple[str, ...]  # names in order
     splits: dict[str, Source]  # "train", "val", "test"
     notes: list[str]  # what was inferred, for the user to see before training
+    details: dict[str, Any] = {}  # what a run records beside that, as plain data
+
+
+class Layout(NamedTuple):
+    """A dataset on disk."""
+
+    scan: Callable[..., Listing]  # its keyword arguments are fields of the settings
+    protocol: splits.Protocol = splits.Protocol()
+    source: str = ""  # where it comes from
+
+
+def scan_own(
+    root: str | pathlib.Path,
+    *,
+    csv: str,
+    columns: Mapping[str, str],
+    order: Sequence[str],
+    group_pattern: str,
+) -> Listing:
+    """Anyone's own images: a folder a rank, or graded in a table."""
+    how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
+    if csv:
+        return table.scan(root, csv=csv, columns=columns, **how)
+    return folder.scan(root, **how)
+
+
+_SHIPPED = splits.Protocol()
+LAYOUTS = {
+    "folder": Layout(scan_own),
+    "koa": Layout(koa.scan, _SHIPPED, "https://doi.org/10.17632/56rmx5bjcr.1"),
+    "idrid": Layout(idrid.scan, _SHIPPED, "https://idrid.grand-challenge.org"),
+    "adience": Layout(
+        adience.scan,
+        splits.Protocol(folds=adience.FOLDS),
+        "https://talhassner.github.io/home/projects/Adience/Adience-data.html",
+    ),
+    "hid": Layout(
+        hid.scan,
+        splits.Protocol(folds=5, draw=50),
+        "http://graphics.cs.cmu.edu/projects/historicalColor",
+    ),
+    "bracs": Layout(bracs.scan, _SHIPPED, "https://www.bracs.icar.cnr.it"),
+    "clap2015": Layout(
+        clap2015.scan, _SHIPPED, "https://chalearnlap.cvc.uab.cat/dataset/18"
+    ),
+    "retinamnist": Layout(retinamnist.scan, _SHIPPED, "https://medmnist.com"),
+}
+DATASETS = ("synthetic", *LAYOUTS)
+# Fields that only some datasets have, and what they are where unused.
+_OWN_FIELDS = {
+    "subset": "",
+    "bin": 1,
+    "landmarks": "",
+    "csv": "",
+    "order": (),
+    "group_pattern": "",
+}
+
+
+def load(
+    name: str,
+    settings: Settings,
+    *,
+    prepared: pathlib.Path,
+    say: Callable[[str], None] = print,
+    track: preparation.Track = preparation.no_track,
+) -> Dataset:
+    """A dataset with its splits; images are prepared where they are not yet.
+
+    Args:
+        name: One of DATASETS.
+        settings: Fields of the data section of a configuration.
+        prepared: Folder that keeps prepared images.
+        say: Told, in a line, what takes time.
+        track: Shows the progress of it.
+    """
+    if name == "synthetic":
+        dataset = load_synthetic(**_given(name, load_synthetic, settings))
+        changes = _bias(dataset.splits, dataset.ranks, settings)
+        notes = dataset.notes + remarks.on_bias(changes)
+        return dataset._replace(notes=notes, details={"biased": changes})
+    try:
+        scan = LAYOUTS[name].scan
+        listing = scan(**_given(name, scan, settings))
+    except (FileNotFoundError, ValueError) as error:
+        if name == "folder":
+            raise
+        raise type(error)(
+            f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
+            "says how to get them and which folder is data.root."
+        ) from None
+    return _load(name, listing, settings, prepared, say, track)
 
 
 def load_synthetic(
@@ -33,53 +151,213 @@ def load_synthetic(
     for name, count in (("train", num_train), ("val", num_val), ("test", num_test)):
         if count < 1:
             raise ValueError(f"data.num_{name} is {count}; use 1 or more.")
-    splits: dict[str, Source] = {}
+    parts: dict[str, Source] = {}
     start = 0
     for split, count in (("train", num_train), ("val", num_val), ("test", num_test)):
-        splits[split] = synthetic.Knees(count, start=start, seed=seed, size=size)
+        parts[split] = synthetic.Knees(count, start=start, seed=seed, size=size)
         start += count
-    return Dataset(synthetic.RANKS, splits, ["drawn knees, stored nowhere"])
+    return Dataset(synthetic.RANKS, parts, ["drawn knees, stored nowhere"], {})
 
 
-def load_folder(
-    *,
-    root: str,
-    channels: int,
-    order: Sequence[str],
-    val_fraction: float,
-    test_fraction: float,
-    merge_val: bool,
-    group_pattern: str,
-    seed: int,
+def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
+    """The settings that a function takes; ValueError where others are given."""
+    fields = inspect.signature(function).parameters
+    for field, unused in _OWN_FIELDS.items():
+        given = settings.get(field, unused)
+        if field not in fields and given != unused:
+            raise ValueError(
+                f"data.{field} is {given!r}, which the dataset {name} does not have; "
+                f"leave it at {unused!r}."
+            )
+    return {field: settings[field] for field in fields}
+
+
+def _load(
+    name: str,
+    listing: Listing,
+    settings: Settings,
+    prepared: pathlib.Path,
+    say: Callable[[str], None],
+    track: preparation.Track,
 ) -> Dataset:
-    """A folder a rank, with or without folders for the splits above them."""
-    found = folder.scan(
-        root,
-        channels=channels,
-        order=order,
-        val_fraction=val_fraction,
-        test_fraction=test_fraction,
-        merge_val=merge_val,
-        group_pattern=group_pattern,
-        seed=seed,
+    protocol = LAYOUTS[name].protocol
+    splits.check_fold(protocol, settings["fold"])  # before what takes long
+    if settings["on_bad_image"] not in ("error", "skip"):
+        raise ValueError(
+            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
+        )
+    if not listing.items:
+        raise ValueError(f"data.root={settings['root']} holds no graded images.")
+    choice = _choice(name, settings)
+    wanted = storing.Wanted(
+        *(_tuple(settings[field]) for field in storing.Wanted._fields)
     )
-    return Dataset(found.ranks, dict(found.splits), list(found.notes))
+    home = preparation.home(prepared, name, _root(listing, settings))
+    made = preparation.prepare(
+        listing.items,
+        home,
+        wanted,
+        options=choice,
+        threads=settings["threads"],
+        say=say,
+        track=track,
+    )
+    items = _readable(listing.items, made, settings["on_bad_image"])
+    _check_crop(made, wanted)
+    how = {
+        field: settings[field]
+        for field in ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
+    }
+    about = {"dataset": name, "root": str(settings["root"])} | choice | how
+    saved = home / f"splits-{_mark(choice | how)}.json"
+    division = splits.divide(
+        items,
+        listing.ranks,
+        protocol=protocol,
+        saved=saved,
+        **how,
+    )
+    _check_ranks(items, division, listing.ranks, name)
+    unsaved = _save(saved, division, items, about)
+    sources = _sources(items, division, made, wanted)
+    changes = _bias(sources, listing.ranks, settings)
+    notes = [
+        *listing.notes,
+        *skipped_notes(listing.skipped),
+        *expected.compare(
+            name if not settings.get("subset") else "", items, listing.ranks
+        ),
+        *remarks.on_images(made, wanted),
+        *division.notes,
+        *unsaved,
+        *remarks.on_groups(name, items, division),
+        *remarks.on_bias(changes),
+    ]
+    details = {
+        "prepared": str(made.path),
+        "splits": str(saved),
+        "skipped": [list(pair) for pair in listing.skipped] + sorted(made.bad.items()),
+        "biased": changes,
+    }
+    return Dataset(listing.ranks, sources, notes, details)
 
 
-@functools.wraps(load_folder)
-def load_koa(**fields) -> Dataset:
-    """KOA, a folder as its official download leaves it."""
+def _sources(
+    items: Sequence[Item],
+    division: splits.Division,
+    made: preparation.Preparation,
+    wanted: storing.Wanted,
+) -> dict[str, Source]:
+    """A source a split."""
+    sources: dict[str, Source] = {}
+    for split, indices in division.indices.items():
+        chosen = [items[index] for index in indices]
+        are_files = not any(item.row for item in chosen)
+        sources[split] = Records(
+            made,
+            [item.id for item in chosen],
+            [item.label for item in chosen],
+            paths=[item.path for item in chosen] if are_files else None,
+            channels=wanted.channels,
+            max_pixels=wanted.max_pixels,
+        )
+    return sources
+
+
+def _bias(
+    sources: dict[str, Source], ranks: Sequence[str], settings: Settings
+) -> dict[str, list[str]]:
+    """Biases the training data as asked for, in place; ids by the rule they met."""
+    if not (settings["relabel"] or settings["subsample"]):
+        return {}
+    sources["train"], changes = bias.bias(
+        sources["train"],
+        ranks,
+        relabel=settings["relabel"],
+        subsample=settings["subsample"],
+        seed=settings["seed"],
+    )
+    return changes
+
+
+# --- small parts ---
+
+
+def _save(
+    path: pathlib.Path,
+    division: splits.Division,
+    items: Sequence[Item],
+    about: Settings,
+) -> list[str]:
+    """Writes the splits down; a note where that cannot be, as in a shared folder."""
     try:
-        return load_folder(**fields)
-    except (FileNotFoundError, ValueError) as error:
-        raise type(error)(
-            f"{error} How to get KOA, and which of its folders data.root is: "
-            "data/koa/README.md."
-        ) from None
+        splits.write(path, division, items, about)
+    except OSError as error:
+        return [
+            f"Warning: the splits could not be written down ({error}); other images in "
+            "data.root may change what is carved."
+        ]
+    return []
 
 
-DATASETS: dict[str, Callable[..., Dataset]] = {
-    "synthetic": load_synthetic,
-    "folder": load_folder,
-    "koa": load_koa,
-}
+def _choice(name: str, settings: Settings) -> dict[str, Any]:
+    """The settings that decide which images and ranks there are, as plain data."""
+    fields = sorted(set(inspect.signature(LAYOUTS[name].scan).parameters) - {"root"})
+    return json.loads(json.dumps({field: settings[field] for field in fields}))
+
+
+def _mark(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _root(listing: Listing, settings: Settings) -> pathlib.Path:
+    """The folder of the sources: a table may stand for it."""
+    if settings["root"]:
+        return pathlib.Path(settings["root"]).expanduser()
+    first = listing.items[0]
+    return first.path.parents[first.id.count("/")]
+
+
+def _readable(
+    items: Sequence[Item], made: preparation.Preparation, on_bad_image: str
+) -> list[Item]:
+    """Items without those that cannot be read, or an error that names them."""
+    if made.bad and (on_bad_image == "error" or not made.positions):
+        first = [
+            f"{id_}: {why}" for id_, why in sorted(made.bad.items())[: remarks.SHOWN]
+        ]
+        more = len(made.bad) - len(first)
+        raise ValueError(
+            f"{len(made.bad)} of {count_of(items)} cannot be read: "
+            f"{' | '.join(first)}{f' | … and {more} more' if more else ''} Mend or "
+            "remove them, or go on without them: --config.data.on_bad_image=skip."
+        )
+    return [item for item in items if item.id in made.positions]
+
+
+def _check_crop(made: preparation.Preparation, wanted: storing.Wanted) -> None:
+    facts = made.facts
+    least = facts["least_height"], facts["least_width"]
+    if wanted.crop and (least[0] < wanted.crop[0] or least[1] < wanted.crop[1]):
+        raise ValueError(
+            f"data.crop is {wanted.crop[0]}x{wanted.crop[1]} (height x width), but the "
+            f"least height and width of the images are {least[0]} and {least[1]}; "
+            "choose a crop that fits all of them, or none."
+        )
+
+
+def _check_ranks(
+    items: Sequence[Item], division: splits.Division, ranks: Sequence[str], name: str
+) -> None:
+    present = {items[index].label for index in division.indices["train"]}
+    absent = [rank for label, rank in enumerate(ranks) if label not in present]
+    if absent and name != "clap2015":  # where some ages are rare
+        raise ValueError(
+            f"there are no training images of {comma(absent)}; a rank without them "
+            "cannot be learnt. Add some, or leave the rank out."
+        )

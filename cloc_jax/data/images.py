@@ -1,19 +1,38 @@
 """Image files to uint8 arrays, and the fixed preparation every image gets."""
 
+import contextlib
+import io
 import pathlib
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
+MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
+
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
+_GREY = ("1", "L", "LA", "La", "I", "F", *_SIXTEEN_BIT)
+_PILLOW_LIMIT = threading.Lock()
 
 
 class ImageError(ValueError):
     """An image file that cannot be read, or an array that is not an image."""
 
 
-def read(path: str | pathlib.Path, *, channels: int) -> np.ndarray:
+class Header(NamedTuple):
+    """What a file says of its image before it is decoded."""
+
+    height: int
+    width: int
+    is_grey: bool  # by the kind of its pixels; a grey picture may be stored as colour
+
+
+def read(
+    path: str | pathlib.Path, *, channels: int, max_pixels: int = MAX_PIXELS
+) -> np.ndarray:
     """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
 
     EXIF rotation is applied. Transparent pixels are laid on black, the background
@@ -25,32 +44,80 @@ def read(path: str | pathlib.Path, *, channels: int) -> np.ndarray:
     Args:
         path: The file. It is closed again, whatever happens.
         channels: 1 (grey) or 3 (red, green, blue).
+        max_pixels: Larger images are refused before they are decoded.
 
     Raises:
         FileNotFoundError: There is no such file.
         ImageError: The file is empty, damaged, too large or not an image.
     """
-    if channels not in (1, 3):
-        raise ValueError(f"channels is {channels}; it must be 1 (grey) or 3 (colour).")
+    _check_channels(channels)
+    return decode(
+        read_bytes(path), name=str(path), channels=channels, max_pixels=max_pixels
+    )
+
+
+def read_bytes(path: str | pathlib.Path) -> bytes:
+    """Contents of an image file, or an error that says what to do."""
     path = pathlib.Path(path)
     try:
-        with Image.open(path) as image:
-            _check_pixels(image, path)
-            ImageOps.exif_transpose(image, in_place=True)
-            return _to_array(image, channels, path)
-    except (ImageError, MemoryError):
-        raise
+        return path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path}: there is no such image file; check the path, or whether the "
             "file was moved since the folder was listed."
         ) from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_large(path) from error
+    except IsADirectoryError:
+        raise ImageError(
+            f"{path}: it is a folder; give the path of an image file."
+        ) from None
+    except PermissionError:
+        raise ImageError(
+            f"{path}: reading it is not permitted; change its access."
+        ) from None
+
+
+def decode(
+    data: bytes, *, name: str, channels: int, max_pixels: int = MAX_PIXELS
+) -> np.ndarray:
+    """Pixels of an image file's contents, as `read`; `name` is for messages."""
+    _check_channels(channels)
+    with _opened(data, name, max_pixels) as image:
+        ImageOps.exif_transpose(image, in_place=True)
+        return _to_array(image, channels, name)
+
+
+def header(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Header:
+    """Size (EXIF rotation aside) and kind of an image file's contents."""
+    with _opened(data, name, max_pixels) as image:
+        return Header(image.height, image.width, image.mode in _GREY)
+
+
+@contextlib.contextmanager
+def _opened(data: bytes, name: str, max_pixels: int) -> Iterator[Image.Image]:
+    """The image, not decoded yet; all that goes wrong within becomes an ImageError."""
+    try:
+        # Pillow's limit is one for the whole process and only warns up to twice its
+        # value. Ours is checked instead, before anything is decoded.
+        with _PILLOW_LIMIT:
+            kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                image = Image.open(io.BytesIO(data))
+            finally:
+                Image.MAX_IMAGE_PIXELS = kept
+        with image:
+            if image.width * image.height > max_pixels:
+                raise ImageError(
+                    f"{name}: it has {image.width * image.height:,} pixels, more than "
+                    f"the limit of {max_pixels:,} that guards memory against malicious "
+                    "files; shrink the image, or raise data.max_pixels if you trust it."
+                )
+            yield image
+    except (ImageError, MemoryError):
+        raise
     # A damaged file can make a decoder raise anything: OSError, SyntaxError,
     # struct.error, zlib.error, IndexError.
     except Exception as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(data, name, error) from error
 
 
 def prepare(
@@ -87,6 +154,30 @@ def prepare(
     return _resize(image, *size)
 
 
+def shrink(
+    image: np.ndarray,
+    *,
+    size: tuple[int, int],
+    crop: tuple[int, int] | None = None,
+    equalize: bool = False,
+) -> np.ndarray:
+    """As little of an image as `prepare` needs: prepare(shrink(x)) equals prepare(x).
+
+    The image itself where that would not make it much smaller, or where it has to stay
+    whole: a crop that does not fit, or equalisation, which comes before resizing.
+    """
+    height, width = image.shape[:2]
+    least = crop or size
+    if height * width <= 4 * least[0] * least[1]:
+        return image
+    if crop is not None:
+        fits = crop[0] <= height and crop[1] <= width
+        return _centre_crop(image, *crop) if fits else image
+    if equalize:
+        return image
+    return _resize(image, min(size[0], height), min(size[1], width))
+
+
 def check(image: np.ndarray) -> None:
     """Raises ImageError unless image is uint8 [height, width, 1 or 3]."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
@@ -96,66 +187,52 @@ def check(image: np.ndarray) -> None:
         )
 
 
-def _check_pixels(image: Image.Image, path: pathlib.Path) -> None:
-    # Pillow only warns between one and two times its limit. Turning the warning into
-    # an error would change global state, which reader threads share.
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        raise _too_large(path)
+def _check_channels(channels: int) -> None:
+    if channels not in (1, 3):
+        raise ValueError(f"channels is {channels}; it must be 1 (grey) or 3 (colour).")
 
 
-def _to_array(image: Image.Image, channels: int, path: pathlib.Path) -> np.ndarray:
+def _to_array(image: Image.Image, channels: int, name: str) -> np.ndarray:
     if image.mode in _SIXTEEN_BIT or image.mode in ("I", "F"):
-        return _deep_grey(image, channels, path)
+        return _deep_grey(image, channels, name)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         black = Image.new("RGBA", image.size, (0, 0, 0, 255))
         image = Image.alpha_composite(black, image)
     if channels == 3:
-        return np.array(image.convert("RGB"), np.uint8)
+        # Converting RGB to RGB would copy it, and large images count.
+        return np.array(image if image.mode == "RGB" else image.convert("RGB"))
     if image.mode not in ("1", "L"):
         # Not all modes convert to grey directly (CMYK, palettes with transparency).
         image = image.convert("RGB")
     return np.array(image.convert("L"), np.uint8)[:, :, None]
 
 
-def _deep_grey(image: Image.Image, channels: int, path: pathlib.Path) -> np.ndarray:
+def _deep_grey(image: Image.Image, channels: int, name: str) -> np.ndarray:
     """Grey of more than 8 bits. Pillow's own conversion would clip it at 255."""
     deep = np.asarray(image)
     # Some 16-bit formats arrive as 32-bit integers (mode "I").
     if image.mode == "F" or (deep.size and (deep.min() < 0 or deep.max() > 65535)):
         raise ImageError(
-            f"{path}: its pixels ({deep.dtype}, {deep.min():g} to {deep.max():g}) have "
+            f"{name}: its pixels ({deep.dtype}, {deep.min():g} to {deep.max():g}) have "
             "no known range of grey levels; save it as 8-bit or 16-bit grey."
         )
     grey = ((deep.astype(np.uint32) + 128) // 257).astype(np.uint8)  # [height, width]
     return np.repeat(grey[:, :, None], channels, axis=2)
 
 
-def _too_large(path: pathlib.Path) -> ImageError:
-    return ImageError(
-        f"{path}: it has more than {Image.MAX_IMAGE_PIXELS:,} pixels, the limit that "
-        "guards memory against malicious files; shrink the image first, or raise "
-        "PIL.Image.MAX_IMAGE_PIXELS if you trust it."
-    )
-
-
-def _unreadable(path: pathlib.Path, error: Exception) -> ImageError:
-    if path.is_dir():
-        return ImageError(f"{path}: it is a folder; give the path of an image file.")
-    if isinstance(error, PermissionError):
-        return ImageError(f"{path}: reading it is not permitted; change its access.")
-    if path.exists() and path.stat().st_size == 0:
+def _unreadable(data: bytes, name: str, error: Exception) -> ImageError:
+    if not data:
         return ImageError(
-            f"{path}: the file is empty (0 bytes); copy it again or remove it."
+            f"{name}: the file is empty (0 bytes); copy it again or remove it."
         )
     if isinstance(error, Image.UnidentifiedImageError):
         return ImageError(
-            f"{path}: this is not an image, or of a kind that cannot be read; convert "
+            f"{name}: this is not an image, or of a kind that cannot be read; convert "
             "it to PNG or JPEG, or remove it."
         )
     return ImageError(
-        f"{path}: the image is damaged or cut short ({error}); copy it again or "
+        f"{name}: the image is damaged or cut short ({error}); copy it again or "
         "remove it."
     )
 

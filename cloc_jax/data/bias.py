@@ -1,0 +1,124 @@
+"""Training labels made wrong, and ranks made rare, on purpose.
+
+For studies of biased labels (the paper relabels 60% of IDRiD's grade 1 as 2 and 30% of
+grade 2 as 1) and of imbalance. Only training data are touched. Which images are chosen
+depends on the seed and their ids alone.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from cloc_jax.data.pipeline import Source
+
+
+class Biased:
+    """Some items of a source, some of them with other labels."""
+
+    def __init__(self, source: Source, kept: np.ndarray, labels: np.ndarray):
+        self.ids = [source.ids[i] for i in kept]
+        self.labels = labels
+        paths = getattr(source, "paths", None)  # where the images are files
+        self.paths = None if paths is None else [paths[i] for i in kept]
+        self._source, self._kept = source, kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._source[int(self._kept[index])]
+
+
+def bias(
+    source: Source,
+    ranks: Sequence[str],
+    *,
+    relabel: Sequence[str],
+    subsample: Sequence[str],
+    seed: int,
+) -> tuple[Biased, dict[str, list[str]]]:
+    """Training data with rules applied, and the ids that each of them changed.
+
+    All rules go by the labels as they came; images left out are not relabelled.
+
+    Args:
+        source: Training data.
+        ranks: Names in order.
+        relabel: Rules such as "1>2:0.6": of rank 1, 60% are called 2.
+        subsample: Rules such as "4:0.2": of rank 4, 20% are kept.
+        seed: Chooses the images.
+    """
+    ids, labels = source.ids, np.asarray(source.labels)
+    kept = np.ones(len(ids), bool)
+    changed = np.array(labels, np.int32)
+    changes: dict[str, list[str]] = {}
+    for rule in _rules("data.subsample", subsample):
+        (rank,), fraction = _parse("data.subsample", rule, ranks, "4:0.2")
+        order = _order(rule, np.flatnonzero(labels == rank), ids, seed)
+        out = order[_share(fraction, len(order)) :]
+        if len(out) == len(order):
+            raise ValueError(
+                f"data.subsample={rule!r} leaves no training images of rank "
+                f"{ranks[rank]} (there are {len(order)}); keep more."
+            )
+        kept[out] = False
+        changes[f"subsample {rule}"] = sorted(ids[i] for i in out)
+    is_free = kept.copy()  # not relabelled yet
+    for rule in _rules("data.relabel", relabel):
+        (old, new), fraction = _parse("data.relabel", rule, ranks, "1>2:0.6")
+        total = int((kept & (labels == old)).sum())
+        order = _order(rule, np.flatnonzero(is_free & (labels == old)), ids, seed)
+        chosen = order[: _share(fraction, total)]
+        is_free[chosen] = False
+        changed[chosen] = new
+        changes[f"relabel {rule}"] = sorted(ids[i] for i in chosen)
+    left = np.flatnonzero(kept)
+    return Biased(source, left, changed[left]), changes
+
+
+def _rules(field: str, rules: Sequence[str]) -> Sequence[str]:
+    if isinstance(rules, str):
+        raise ValueError(f"{field} is the text {rules!r}; give a tuple of rules.")
+    return rules
+
+
+def _parse(
+    field: str, rule: str, ranks: Sequence[str], example: str
+) -> tuple[list[int], float]:
+    """Ranks and fraction of a rule such as "1>2:0.6" or "4:0.2"."""
+    head, _, number = rule.rpartition(":")
+    names = {rank: [i] for i, rank in enumerate(ranks)}
+    if ">" in example:
+        names = {
+            f"{a}>{b}": [i, j]
+            for i, a in enumerate(ranks)
+            for j, b in enumerate(ranks)
+            if i != j
+        }
+    try:
+        fraction = float(number)
+    except ValueError:
+        fraction = -1.0
+    if head not in names or not 0 <= fraction <= 1:
+        raise ValueError(
+            f"{field} has the rule {rule!r}; write it like {example!r}, with a "
+            f"fraction from 0 to 1 and the ranks {', '.join(ranks)}."
+        )
+    return names[head], fraction
+
+
+def _order(rule: str, items: np.ndarray, ids: Sequence[str], seed: int) -> list[int]:
+    """Indices shuffled by a hash of seed, rule and id; the fraction plays no part."""
+    head = rule.rpartition(":")[0]
+
+    def key(index: int) -> bytes:
+        text = f"{seed}/{head}/{ids[index]}"
+        return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
+
+    return sorted(map(int, items), key=key)
+
+
+def _share(fraction: float, count: int) -> int:
+    return int(fraction * count + 0.5)

@@ -1,0 +1,6 @@
+"""What lies where after the official download: one file a dataset.
+
+Each has `scan(root, …) -> Listing`, which reads names and labels, never pixels, and
+writes nothing. What becomes of the listing is the same for all: see `preparation`,
+`splits` and `datasets`.
+"""

@@ -1,0 +1,173 @@
+"""What a layout finds: ranks in order and one item an image; and how to look for it."""
+
+import collections
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
+SPLITS = ("train", "val", "test")
+FOLD = "fold {}"  # what a layout calls the splits of cross-validation
+# Other words for the splits, as folders and in tables.
+SPLIT_NAMES = {"train": "train", "val": "val", "validation": "val", "test": "test"}
+
+_BELOW = 4  # levels at which a misplaced dataset is looked for
+_FOLDERS = 2000  # looked into at most, for a root that is a whole disk
+
+
+class Item(NamedTuple):
+    """One graded image."""
+
+    id: str  # unique and lasting: the path below the root, with forward slashes
+    path: pathlib.Path  # the file that holds its pixels
+    label: int
+    split: str | None = None  # as shipped: train, val, test, or a fold
+    group: str | None = None  # the patient or subject, where known
+    row: tuple[str, int] | None = None  # array and place, in a file of arrays
+    eyes: tuple[float, float, float, float] | None = None  # x and y of both, to align
+
+
+class Listing(NamedTuple):
+    """All graded images of a dataset, sorted by id."""
+
+    ranks: tuple[str, ...]  # names, lowest first
+    items: list[Item]
+    skipped: list[tuple[str, str]]  # what was passed over, and why
+    notes: list[str]  # what was inferred, in plain sentences
+
+
+def skipped_notes(skipped: Sequence[tuple[str, str]]) -> list[str]:
+    """One sentence a reason, with the number and the first of what was skipped."""
+    reasons: dict[str, list[str]] = collections.defaultdict(list)
+    for what, reason in skipped:
+        reasons[reason].append(what)
+    return [
+        f"Skipped: {len(found)} {reason}, such as {found[0]}."
+        for reason, found in reasons.items()
+    ]
+
+
+# --- files and folders ---
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of that name is passed over."""
+    return name.startswith(".") or name == "__MACOSX"  # left by macOS archives
+
+
+def is_image(name: str) -> bool:
+    """Whether a file of that name is read as an image."""
+    return name.lower().endswith(EXTENSIONS)
+
+
+def subfolders(path: pathlib.Path) -> list[str]:
+    """Names of the folders in a folder, sorted, hidden ones left out."""
+    with os.scandir(path) as entries:
+        return sorted(e.name for e in entries if e.is_dir() and not is_hidden(e.name))
+
+
+def count_images(path: pathlib.Path) -> int:
+    """How many images lie directly in a folder."""
+    with os.scandir(path) as entries:
+        return sum(
+            is_image(e.name) and not is_hidden(e.name) and e.is_file() for e in entries
+        )
+
+
+def image_files(
+    folder: pathlib.Path, skipped: list[tuple[str, str]], root: pathlib.Path
+) -> list[str]:
+    """Names of the images directly in a folder, sorted; adds what is skipped."""
+    files = []
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            what = relative(pathlib.Path(entry.path), root)
+            if is_hidden(entry.name):
+                skipped.append((what, "hidden"))
+            elif entry.is_dir():
+                skipped.append(
+                    (what, "folders (images must lie directly in the rank folder)")
+                )
+            elif is_image(entry.name):
+                files.append(entry.name)
+            else:
+                skipped.append((what, "files that are not images by their name"))
+    return files
+
+
+def relative(path: pathlib.Path, root: pathlib.Path) -> str:
+    """Path below the root, with forward slashes."""
+    return path.relative_to(root).as_posix()
+
+
+# --- the root ---
+
+
+def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
+    """The folder data.root names, or an error that says what it should be."""
+    if not str(root):
+        raise ValueError(
+            f"data.root is empty; give {wanted}, e.g. --config.data.root=path/to/it."
+        )
+    path = pathlib.Path(root).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"data.root={root}: there is no such folder (looked at "
+            f"{path.absolute()}); check the path. It should be {wanted}."
+        )
+    if not path.is_dir():
+        raise ValueError(
+            f"data.root={root} is a file; give {wanted}. An archive must be unpacked "
+            "first."
+        )
+    return path
+
+
+def official_root(
+    root: str | pathlib.Path, wanted: str, is_it: Callable[[pathlib.Path], bool]
+) -> pathlib.Path:
+    """The root of an official layout, or an error that says which folder it may be."""
+    path = existing_root(root, wanted)
+    if is_it(path):
+        return path
+    here = path.absolute()
+    near = [*here.parents[:3], *_below(here)]
+    meant = [str(folder) for folder in near if is_it(folder)]
+    names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
+    held = comma(names[:6]) + ", …" * (len(names) > 6) or "nothing"
+    advice = f" Did you mean data.root={' or '.join(meant[:3])}?" if meant else ""
+    raise ValueError(f"data.root={root} holds {held}; it must be {wanted}.{advice}")
+
+
+def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Folders below one, nearest first, up to some depth and number."""
+    level, seen = [path], 0
+    for _ in range(_BELOW):
+        deeper = []
+        for folder in level:
+            try:
+                names = subfolders(folder)
+            except OSError:
+                continue  # not readable: not the one meant
+            deeper += [folder / name for name in names]
+            seen += 1
+            if seen > _FOLDERS:
+                return
+        yield from deeper
+        level = deeper
+
+
+# --- words ---
+
+
+def comma(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def plural(items: Sequence, noun: str) -> str:
+    return noun if len(items) == 1 else f"{noun}s"
+
+
+def count_of(items: Sequence, noun: str = "image") -> str:
+    return f"{len(items)} {plural(items, noun)}"

@@ -1,0 +1,100 @@
+"""The order of rank names: as given, or by the numbers they start with."""
+
+import collections
+import re
+from collections.abc import Sequence
+
+from cloc_jax.data.layouts.listing import comma, plural
+
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+def order_ranks(
+    names: Sequence[str], order: Sequence[str], *, what: str, where: str
+) -> tuple[tuple[str, ...], list[str]]:
+    """Rank names, lowest first, and notes on how that was settled.
+
+    Args:
+        names: The different names found.
+        order: All of them from lowest to highest, or () to go by their numbers.
+        what: What carries a name, "folder" or "label", for messages.
+        where: Where the names were found, for messages.
+    """
+    check_case(names, what=what, where=where)
+    notes = []
+    if order:
+        ranks = _given(names, order, what, where)
+    else:
+        ranks = _by_number(names, what, where)
+        notes.append(f"Ranks by the numbers of their {what}s: {' < '.join(ranks)}.")
+        if all(rank.isdecimal() for rank in ranks):
+            absent = set(range(int(ranks[0]), int(ranks[-1]))) - set(map(int, ranks))
+            if absent:
+                notes.append(
+                    f"No {what} is called {comma(map(str, sorted(absent)))}; the ranks "
+                    "around such a gap count as neighbours."
+                )
+    if len(ranks) == 1:
+        raise ValueError(
+            f"{where} has only one rank {what}, {ranks[0]}; grading needs at least two."
+        )
+    return ranks, notes
+
+
+def check_case(names: Sequence[str], *, what: str, where: str) -> None:
+    """ValueError where two names are the same but for case."""
+    lower = collections.Counter(name.lower() for name in names)
+    same = sorted(name for name in names if lower[name.lower()] > 1)
+    if same:
+        raise ValueError(
+            f"{where} has rank {what}s that differ in case only: {comma(same)}; merge "
+            "or rename them."
+        )
+
+
+def _given(
+    names: Sequence[str], order: Sequence[str], what: str, where: str
+) -> tuple[str, ...]:
+    if isinstance(order, str):
+        raise ValueError(
+            f"data.order is the text {order!r}; give a tuple of {what} names, lowest "
+            "rank first, e.g. ('healthy', 'mild', 'severe')."
+        )
+    ranks = tuple(str(name) for name in order)
+    twice = [name for name, count in collections.Counter(ranks).items() if count > 1]
+    missing = [name for name in ranks if name not in names]
+    extra = [name for name in names if name not in ranks]
+    problems = []
+    if twice:
+        problems.append(f"it names {comma(twice)} more than once")
+    if missing:
+        problems.append(f"there is no {what} {comma(missing)}")
+    if extra:
+        problems.append(f"it leaves out the {plural(extra, what)} {comma(extra)}")
+    if problems:
+        raise ValueError(
+            f"data.order={ranks} does not fit the {what}s in {where}: "
+            f"{'; '.join(problems)}. Name each of {comma(names)} once, lowest rank "
+            f"first, and take out {what}s that are no ranks."
+        )
+    return ranks
+
+
+def _by_number(names: Sequence[str], what: str, where: str) -> tuple[str, ...]:
+    example = f"data.order=({', '.join(repr(name) for name in names)})"
+    matches = {name: NUMBER.match(name) for name in names}
+    numbers = {name: float(match[0]) for name, match in matches.items() if match}
+    if len(numbers) < len(names):
+        raise ValueError(
+            f"the order of the rank {what}s in {where} is unknown: {comma(names)} do "
+            "not all start with a number, and the alphabet is no order of grades. "
+            f"Give them lowest rank first: {example}, rearranged."
+        )
+    counts = collections.Counter(numbers.values())
+    same = [name for name in names if counts[numbers[name]] > 1]
+    if same:
+        raise ValueError(
+            f"the order of the rank {what}s in {where} is unknown: {comma(same)} start "
+            f"with the same number. Give all lowest rank first: {example}, rearranged."
+        )
+    return tuple(sorted(names, key=numbers.__getitem__))

@@ -1,0 +1,95 @@
+"""What is stored of an image: its file's own bytes, unless it is far too large."""
+
+import contextlib
+import functools
+import pathlib
+import threading
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from cloc_jax.data import alignment, images
+from cloc_jax.data.layouts.listing import Item
+
+LARGE = 32_000_000  # pixels of an image that is decoded while no other such one is
+_ONE_LARGE = threading.Lock()
+
+
+class Wanted(NamedTuple):
+    """What is read of an image later, which decides what is stored of it."""
+
+    size: tuple[int, int]
+    crop: tuple[int, int] | None
+    equalize: bool
+    channels: int
+    max_pixels: int
+
+
+class Stored(NamedTuple):
+    """One image as it is stored, or why it is not."""
+
+    data: bytes
+    height: int
+    width: int
+    is_grey: bool
+    is_changed: bool
+    error: str = ""
+
+
+def store(item: Item, *, wanted: Wanted) -> Stored:
+    """An image as it is stored: the file's own bytes, unless it has to change."""
+    try:
+        data = _encode(_row(item)) if item.row else images.read_bytes(item.path)
+        head = images.header(data, name=item.id, max_pixels=wanted.max_pixels)
+        is_large = head.height * head.width > LARGE
+        with _ONE_LARGE if is_large else contextlib.nullcontext():
+            return _changed(item, data, head, wanted)
+    except FileNotFoundError:
+        return Stored(b"", 0, 0, False, False, "there is no such file")
+    except OSError as error:
+        return Stored(b"", 0, 0, False, False, f"it cannot be read ({error})")
+    except ValueError as error:
+        return Stored(b"", 0, 0, False, False, str(error).removeprefix(f"{item.id}: "))
+
+
+def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> Stored:
+    image = images.decode(
+        data,
+        name=item.id,
+        channels=wanted.channels,
+        max_pixels=wanted.max_pixels,
+    )
+    whole = image if item.eyes is None else alignment.align(image, item.eyes)
+    height, width, channels = whole.shape
+    small = images.shrink(
+        whole, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
+    )
+    is_grey = head.is_grey or (channels == 3 and bool((small == small[:, :, :1]).all()))
+    if small is image:
+        return Stored(data, height, width, is_grey, False)
+    return Stored(_encode(small), height, width, is_grey, True)
+
+
+def _row(item: Item) -> np.ndarray:
+    """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
+    assert item.row is not None
+    name, row = item.row
+    image = _array(item.path, name, item.path.stat().st_mtime_ns)[row]
+    image = image[:, :, None] if image.ndim == 2 else image
+    images.check(image)
+    return image
+
+
+@functools.lru_cache(maxsize=1)
+def _array(path: pathlib.Path, name: str, changed: int) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
+def _encode(image: np.ndarray) -> bytes:
+    """PNG, which loses nothing."""
+    is_ok, data = cv2.imencode(".png", image[:, :, ::-1])  # OpenCV's BGR
+    if not is_ok:
+        raise ValueError(f"an image of {image.shape} could not be stored as PNG.")
+    return data.tobytes()

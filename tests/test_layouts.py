@@ -1,0 +1,318 @@
+"""Every official layout, from a miniature of it, and every way to miss it."""
+
+import collections
+import re
+
+import miniatures
+import numpy as np
+import pytest
+from miniatures import picture, write
+
+from cloc_jax.data.layouts import (
+    adience,
+    bracs,
+    clap2015,
+    folder,
+    hid,
+    idrid,
+    koa,
+    retinamnist,
+)
+
+SCANS = {
+    "koa": koa.scan,
+    "idrid": idrid.scan,
+    "adience": adience.scan,
+    "hid": hid.scan,
+    "bracs": bracs.scan,
+    "clap2015": clap2015.scan,
+}
+
+
+def counts(listing):
+    """Counts of the ranks by shipped split."""
+    found = collections.defaultdict(lambda: [0] * len(listing.ranks))
+    for item in listing.items:
+        found[item.split][item.label] += 1
+    return dict(found)
+
+
+def reasons(listing):
+    return collections.Counter(reason for _, reason in listing.skipped)
+
+
+# --- what each of them is ---
+
+
+@pytest.mark.parametrize("name", [*SCANS, "retinamnist"])
+def test_ids_are_unique_sorted_and_lead_to_the_file(tmp_path, name):
+    root = miniatures.MINIATURES[name](tmp_path)
+    before = sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
+    scan = SCANS.get(name, retinamnist.scan)
+    listing = scan(root)
+    ids = [item.id for item in listing.items]
+    assert ids == sorted(set(ids)) and ids
+    for item in listing.items:
+        assert item.path.is_file()
+        assert item.row or item.path == root / item.id
+        assert 0 <= item.label < len(listing.ranks)
+    assert scan(root) == listing
+    assert sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*")) == before
+
+
+def test_koa(tmp_path):
+    listing = koa.scan(miniatures.koa(tmp_path))
+    assert listing.ranks == ("0", "1", "2", "3", "4")
+    assert counts(listing) == {"train": [12] * 5, "val": [4] * 5, "test": [4] * 5}
+    for item in listing.items:
+        assert item.group == item.path.stem[:-1]
+    assert any("auto_test" in note for note in listing.notes)
+
+
+def test_bracs(tmp_path):
+    listing = bracs.scan(miniatures.bracs(tmp_path))
+    assert listing.ranks == ("N", "PB", "UDH", "FEA", "ADH", "DCIS", "IC")
+    assert counts(listing) == {"train": [6] * 7, "val": [2] * 7, "test": [2] * 7}
+    assert len({item.group for item in listing.items}) == 35  # slides of two regions
+    for item in listing.items:
+        assert listing.ranks[item.label] in item.path.name
+    assert listing.skipped == [
+        ("train/0_N/wget-log", "files that are not images by their name")
+    ]
+
+
+def test_hid(tmp_path):
+    listing = hid.scan(miniatures.hid(tmp_path, each=4))
+    assert listing.ranks == ("1930s", "1940s", "1950s", "1960s", "1970s")
+    assert counts(listing) == {None: [4, 4, 5, 4, 4]}  # pixels are not looked at here
+    assert [what for what, _ in listing.skipped] == ["1930s/Thumbs.db"]
+
+
+def test_idrid(tmp_path):
+    root = miniatures.idrid(tmp_path)
+    listing = idrid.scan(root)
+    assert counts(listing) == {"train": [4] * 5, "test": [2] * 5}
+    for item in listing.items:  # names are the same in both sets, grades by their own
+        assert item.label == int(item.path.stem[-3:]) % 5
+        assert item.split == ("train" if "Training" in item.id else "test")
+
+
+def test_idrid_with_a_grade_or_an_image_missing(tmp_path):
+    root = miniatures.idrid(tmp_path)
+    images = root / "1. Original Images" / "b. Testing Set"
+    (images / "IDRiD_002.jpg").unlink()
+    picture(images / "IDRiD_777.jpg")
+    listing = idrid.scan(root)
+    assert counts(listing)["test"] == [2, 2, 1, 2, 2]
+    assert reasons(listing)["grades in the table without an image"] == 1
+    assert reasons(listing)["images without a grade in the table"] == 1
+    table = next((root / "2. Groundtruths").glob("a.*"))
+    text = table.read_text()
+    table.write_text(text.replace("IDRiD_003 , 3", "IDRiD_003 , severe"))
+    with pytest.raises(ValueError, match="line 4: the grade is 'severe'.*0, 1, 2, 3"):
+        idrid.scan(root)
+    table.write_text(text.replace("Retinopathy grade", "DR"))
+    with pytest.raises(ValueError, match="no column Retinopathy grade; it has Image"):
+        idrid.scan(root)
+    table.unlink()
+    with pytest.raises(FileNotFoundError, match="has no 2. Groundtruths/a. IDRiD"):
+        idrid.scan(root)
+
+
+def test_adience(tmp_path):
+    listing = adience.scan(miniatures.adience(tmp_path))
+    assert listing.ranks[2] == "8-13" and len(listing.ranks) == 8
+    assert counts(listing) == {f"fold {fold}": [3] * 8 for fold in range(5)}
+    folds = collections.defaultdict(set)
+    for item in listing.items:
+        assert item.group in item.id and "landmark_aligned_face" in item.id
+        folds[item.group].add(item.split)
+    assert len(folds) == 15 and all(len(found) == 1 for found in folds.values())
+    assert reasons(listing) == {
+        "faces whose age is none of the eight classes": 15,
+        "faces that the fold files name twice": 5,
+    }
+    (note,) = listing.notes
+    assert re.search(r"15 faces with 5 odd ages were dropped: .*\(38, 42\) 3x", note)
+
+
+def test_adience_frontal_and_fold_files_in_a_folder(tmp_path):
+    root = miniatures.adience(tmp_path)
+    frontal = adience.scan(root, subset="frontal")
+    assert counts(frontal) == {f"fold {fold}": [2] * 8 for fold in range(5)}
+    whole = {item.id: item for item in adience.scan(root).items}
+    assert all(whole[item.id] == item for item in frontal.items)
+    (root / "folds").mkdir()
+    for path in root.glob("fold_*.txt"):
+        path.rename(root / "folds" / path.name)
+    assert adience.scan(root, subset="frontal") == frontal
+    with pytest.raises(
+        ValueError, match="data.subset is 'side'; Adience has 'frontal'"
+    ):
+        adience.scan(root, subset="side")
+
+
+def test_adience_not_unpacked_or_incomplete(tmp_path):
+    root = miniatures.adience(tmp_path)
+    (root / "fold_3_data.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="no table .*fold_3_data.txt"):
+        adience.scan(root)
+    (root / "aligned").rename(root / "faces")
+    with pytest.raises(ValueError, match="no folder aligned; unpack aligned.tar.gz"):
+        adience.scan(root)
+
+
+@pytest.mark.parametrize(
+    ("years", "ranks"),
+    [
+        (1, "3 4 5 8 9 20 21 40 41"),
+        (2, "2-3 4-5 8-9 20-21 40-41"),
+        (3, "3-5 6-8 9-11 18-20 21-23 39-41"),
+        (4, "0-3 4-7 8-11 20-23 40-43"),
+        (5, "0-4 5-9 20-24 40-44"),
+    ],
+)
+def test_clap2015_bins(tmp_path, years, ranks):
+    listing = clap2015.scan(miniatures.clap2015(tmp_path), bin=years)
+    assert listing.ranks == tuple(ranks.split())
+    ages = dict(
+        zip(range(1, 15), [3, 4, 5, 8, 8, 9, 20, 21, 40, 41, 3, 9, 5, 40], strict=True)
+    )
+    for item in listing.items:
+        first = int(listing.ranks[item.label].split("-")[0])
+        age = ages[int(item.path.stem[6:])]
+        assert first == age // years * years
+    assert {s: sum(n) for s, n in counts(listing).items()} == {
+        "train": 10,
+        "val": 2,
+        "test": 2,
+    }
+    assert listing.skipped == [
+        ("test/image_999.jpg", "ages in a list without an image")
+    ]
+
+
+def test_clap2015_landmarks(tmp_path):
+    root = miniatures.clap2015(tmp_path)
+    lines = [f"image_{n}.jpg,10,20,{20 + n},20" for n in range(1, 14)]
+    lines[0] = "Train/image_1.jpg,1,2,3,4"  # by its path as well as by its name
+    write(root / "eyes.csv", "\n".join(["image,left_x,left_y,right_x,right_y", *lines]))
+    listing = clap2015.scan(root, landmarks="eyes.csv")
+    eyes = {item.path.name: item.eyes for item in listing.items}
+    assert eyes["image_1.jpg"] == (1, 2, 3, 4) and eyes["image_2.jpg"][2] == 22
+    assert "image_14.jpg" not in eyes
+    assert reasons(listing)["images without eye positions"] == 1
+    write(root / "eyes.csv", "image,left_x,left_y,right_x,right_y\na.jpg,1,2,3,4")
+    with pytest.raises(
+        ValueError, match="names none of the images, such as T.*/image_"
+    ):
+        clap2015.scan(root, landmarks="eyes.csv")
+    write(root / "eyes.csv", "image,left_x,left_y,right_x,right_y\na.jpg,1,,3,4")
+    with pytest.raises(ValueError, match="line 2: 1, , 3, 4 are not four numbers"):
+        clap2015.scan(root, landmarks="eyes.csv")
+    with pytest.raises(FileNotFoundError, match="there is no table .*gone.csv"):
+        clap2015.scan(root, landmarks="gone.csv")
+
+
+def test_clap2015_refusals(tmp_path):
+    root = miniatures.clap2015(tmp_path)
+    for years in (0, 6):
+        with pytest.raises(ValueError, match=f"data.bin is {years}; use one of 1, 2"):
+            clap2015.scan(root, bin=years)
+    write(root / "Train.csv", "image_1.jpg;3;1\nimage_2.jpg;old;1\n")
+    with pytest.raises(
+        ValueError, match="Train.csv line 2: image_2.jpg, old, 1 has no"
+    ):
+        clap2015.scan(root)
+
+
+def test_clap2015_in_one_folder(tmp_path):
+    root = miniatures.clap2015(tmp_path)
+    (root / "Validation" / "Reference.csv").rename(root / "val.csv")
+    (root / "images").mkdir()
+    for path in [*root.glob("T*/*.jpg"), *root.glob("V*/*.jpg")]:
+        path.rename(root / "images" / path.name)
+    for name in ("Train", "Validation", "Test"):
+        (root / name).rmdir()
+    listing = clap2015.scan(root)
+    assert len(listing.items) == 14
+    picture(root / "more" / "image_3.jpg")
+    with pytest.raises(ValueError, match="image_3.jpg have the same name"):
+        clap2015.scan(root)
+
+
+def test_retinamnist_by_file_or_folder(tmp_path):
+    path = miniatures.retinamnist(tmp_path)
+    listing = retinamnist.scan(path)
+    assert listing == retinamnist.scan(tmp_path)
+    assert counts(listing) == {"train": [4] * 5, "val": [1] * 5, "test": [2] * 5}
+    assert all(item.row[0] == f"{item.split}_images" for item in listing.items)
+    assert "MD5" in listing.notes[0] and retinamnist.MD5 in listing.notes[0]
+
+
+def test_retinamnist_refusals(tmp_path):
+    path = miniatures.retinamnist(tmp_path / "below")
+    with pytest.raises(ValueError, match="did you mean data.root=.*below"):
+        retinamnist.scan(tmp_path)
+    with pytest.raises(FileNotFoundError, match="gone: there is no .*should be retina"):
+        retinamnist.scan(tmp_path / "gone")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="is not RetinaMNIST.*download it again"):
+        retinamnist.scan(path)
+    np.savez(path, train_images=np.zeros(3))
+    with pytest.raises(ValueError, match="it has no test_images, test_labels, train_l"):
+        retinamnist.scan(path)
+    # A pickle in the file is not run.
+    np.savez(path, **{f"{s}_{k}": np.array([print]) for s in retinamnist.SPLITS
+                      for k in retinamnist.KINDS})  # fmt: skip
+    with pytest.raises(ValueError, match="is not RetinaMNIST"):
+        retinamnist.scan(path)
+
+
+# --- missing and misplaced ---
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_no_root(tmp_path, name):
+    with pytest.raises(ValueError, match="data.root is empty; give the folder"):
+        SCANS[name]("")
+    with pytest.raises(FileNotFoundError, match="no such folder.*should be the folder"):
+        SCANS[name](tmp_path / "gone")
+    archive = tmp_path / "data.zip"
+    archive.touch()
+    with pytest.raises(ValueError, match="is a file; give .*must be unpacked"):
+        SCANS[name](archive)
+    with pytest.raises(ValueError, match="holds data.zip; it must be") as error:
+        SCANS[name](tmp_path)
+    assert "mean" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_wrong_level_says_which_it_looks_like(tmp_path, name):
+    root = miniatures.MINIATURES[name](tmp_path)
+    meant = f"(?i)did you mean data.root={re.escape(str(root))}( or|\\?)"
+    for above in list(root.parents)[: len(root.relative_to(tmp_path).parts)]:
+        with pytest.raises(ValueError, match=meant):
+            SCANS[name](above)
+    below = next(p for p in sorted(root.iterdir()) if p.is_dir())
+    with pytest.raises(ValueError, match=meant):
+        SCANS[name](below)
+
+
+def test_an_incomplete_koa_is_not_koa(tmp_path):
+    root = miniatures.koa(tmp_path)
+    for path in (root / "train" / "4").iterdir():
+        path.unlink()
+    with pytest.raises(ValueError, match="no images in the rank folder 4"):
+        koa.scan(root)
+    (root / "train" / "4").rmdir()
+    with pytest.raises(ValueError, match="each with the folders 0 to 4"):
+        koa.scan(root)
+
+
+def test_a_folder_of_the_same_shape_is_found_by_its_own_layout(tmp_path):
+    # KOA is a folder a rank below splits, so the general layout reads it alike.
+    root = miniatures.koa(tmp_path)
+    own = folder.scan(root, group_pattern=r"^(\d+)")
+    assert own.items == koa.scan(root).items

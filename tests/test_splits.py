@@ -1,0 +1,198 @@
+"""Folds, drawn splits, and carved splits that stay as they were."""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from cloc_jax.data import splits
+from cloc_jax.data.layouts.listing import FOLD, Item
+
+RANKS = ("0", "1", "2")
+OPTIONS = {
+    "fold": 0,
+    "merge_val": False,
+    "val_fraction": 0.1,
+    "test_fraction": 0.15,
+    "seed": 0,
+}
+
+
+def items(count=60, split=None, group=None, start=0):
+    """Items of three ranks in turn; `split` and `group` are functions of the number."""
+    found = [
+        Item(
+            id=f"{i % 3}/{i:04d}.png",
+            path=pathlib.Path(f"/root/{i}.png"),
+            label=i % 3,
+            split=split and split(i),
+            group=group and group(i),
+        )
+        for i in range(start, start + count)
+    ]
+    return sorted(found)
+
+
+SHIPPED = splits.Protocol()
+
+
+def divide(some, *, protocol=SHIPPED, saved=None, **options):
+    return splits.divide(
+        some, RANKS, protocol=protocol, saved=saved, **(OPTIONS | options)
+    )
+
+
+def ids(some, division, split):
+    return [some[i].id for i in division.indices[split]]
+
+
+def test_every_item_is_in_one_split():
+    some = items()
+    division = divide(some)
+    every = np.concatenate(list(division.indices.values()))
+    assert sorted(every) == list(range(60))
+    assert list(division.indices) == ["train", "val", "test"]
+    assert division.carved == ("test", "val")
+    for indices in division.indices.values():
+        assert (np.diff(indices) > 0).all()
+
+
+# --- folds ---
+
+
+@pytest.mark.parametrize("fold", range(5))
+def test_a_fold_is_the_test_part_and_users_stay_together(fold):
+    some = items(
+        300, split=lambda i: FOLD.format(i // 60), group=lambda i: f"user-{i // 6}"
+    )
+    division = divide(some, protocol=splits.Protocol(folds=5), fold=fold)
+    test = [some[i] for i in division.indices["test"]]
+    assert len(test) == 60 and {item.split for item in test} == {f"fold {fold}"}
+    users = [{some[i].group for i in part} for part in division.indices.values()]
+    assert not users[0] & users[1] and not users[0] & users[2]
+    assert division.carved == ("val",)
+
+
+def test_folds_that_are_not_there():
+    some = items(split=lambda i: FOLD.format(i % 5))
+    for fold in (-1, 5):
+        with pytest.raises(ValueError, match=f"data.fold is {fold}; .* folds 0 to 4"):
+            divide(some, protocol=splits.Protocol(folds=5), fold=fold)
+    with pytest.raises(ValueError, match="data.fold is 2, but this dataset has no"):
+        divide(items(), fold=2)
+
+
+# --- drawn splits ---
+
+DRAWN = splits.Protocol(folds=5, draw=7)
+
+
+@pytest.mark.parametrize("fold", range(5))
+def test_drawn_splits_are_the_first_by_hash(fold):
+    some = items()
+    division = divide(some, protocol=DRAWN, fold=fold)
+    for rank in range(3):
+        names = [item.id for item in some if item.label == rank]
+        by_hash = sorted(
+            names,
+            key=lambda n: hashlib.blake2b(
+                f"{fold}/{n}".encode(), digest_size=16
+            ).digest(),
+        )
+        chosen = {n for n in ids(some, division, "test") if n[0] == str(rank)}
+        assert chosen == set(by_hash[:7])
+
+
+def test_drawn_splits_are_fixed_and_differ():
+    some = items()
+    tests = [
+        ids(some, divide(some, protocol=DRAWN, fold=f, seed=f), "test")
+        for f in range(5)
+    ]
+    assert len({tuple(test) for test in tests}) == 5
+    again = divide(some, protocol=DRAWN, fold=1, seed=99)  # the seed plays no part
+    assert ids(some, again, "test") == tests[1]
+    # Files of another rank do not move them either.
+    fewer = [item for item in some if item.label != 2]
+    division = divide(fewer, protocol=DRAWN, fold=1)
+    assert ids(fewer, division, "test") == [n for n in tests[1] if n[0] != "2"]
+
+
+# --- saved splits ---
+
+
+def save(path, some, **options):
+    division = divide(some, saved=path, **options)
+    splits.write(path, division, some, {"why": "test"})
+    return division
+
+
+def test_a_carved_split_never_changes(tmp_path):
+    path = tmp_path / "splits.json"
+    some = items(200)
+    first = save(path, some)
+    written = json.loads(path.read_text())
+    assert written["settings"] == {"why": "test"}
+    assert written["splits"]["val"] == ids(some, first, "val")
+    # Many new files: without the list, the hash would move some of the old ones.
+    more = items(400)
+    anew = divide(more)
+    assert not set(ids(some, first, "val")) <= set(ids(more, anew, "val"))
+    later = save(path, more)
+    for split in ("val", "test"):
+        assert ids(more, later, split) == ids(some, first, split)
+    assert any("200 images came since then" in note for note in later.notes)
+    assert any("val as carved before" in note for note in later.notes)
+
+
+def test_images_that_are_missing_for_a_while_come_back_to_their_place(tmp_path):
+    path = tmp_path / "splits.json"
+    some = items(100)
+    first = save(path, some)
+    fewer = [item for item in some if not item.id.endswith("5.png")]
+    save(path, fewer)
+    last = save(path, some)
+    for split in ("train", "val", "test"):
+        assert ids(some, last, split) == ids(some, first, split)
+
+
+def test_new_images_of_a_patient_go_where_the_patient_is(tmp_path):
+    path = tmp_path / "splits.json"
+    some = items(200, group=lambda i: f"patient-{i % 50}")
+    first = save(path, some)
+    more = items(250, group=lambda i: f"patient-{i % 50}")
+    later = save(path, more)
+    parts = {
+        split: {more[i].group for i in later.indices[split]}
+        for split in ("train", "val", "test")
+    }
+    assert not parts["train"] & parts["val"] and not parts["train"] & parts["test"]
+    old = {some[i].group for i in first.indices["val"]}
+    assert old == parts["val"]
+
+
+def test_a_list_that_fits_nothing_is_made_anew(tmp_path):
+    path = tmp_path / "splits.json"
+    save(path, items(60))
+    others = items(60, start=1000)
+    division = divide(others, saved=path)
+    assert ids(others, division, "val") == ids(others, divide(others), "val")
+
+
+def test_shipped_splits_are_not_read_from_a_list(tmp_path):
+    path = tmp_path / "splits.json"
+    names = ("train", "val", "test")
+    some = items(60, split=lambda i: names[i // 3 % 3])
+    save(path, some)
+    moved = items(60, split=lambda i: names[(i // 3 + 1) % 3])
+    division = divide(moved, saved=path)
+    for split, indices in division.indices.items():
+        assert {moved[i].split for i in indices} == {split}
+    assert division.carved == ()
+
+
+def test_no_training_images():
+    with pytest.raises(ValueError, match="no training images, only test, val"):
+        divide(items(split=lambda i: "val" if i % 2 else "test"))
