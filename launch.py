@@ -83,6 +83,9 @@ flags.DEFINE_multi_string(
 )
 flags.DEFINE_integer("seeds", 1, "sweep: runs of each combination, seed after seed.")
 flags.DEFINE_string(
+    "folds", "", "all, or such as 0,3: train these folds of the dataset, as a sweep."
+)
+flags.DEFINE_string(
     "from", "", "weights: a file, a folder, an archive or a name on the hub."
 )
 flags.DEFINE_string("to", "", "weights: the safetensors file to write.")
@@ -202,11 +205,17 @@ def run_job(job: str, arguments: list[str]) -> int:
 
         probe.probe(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-probe"))
         return 0
-    if job == "sweep":
+    if job == "sweep" or (job == "train" and FLAGS.folds):
         from cloc_jax import sweep
 
         place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
-        sweep.sweep(FLAGS.config, place, vary=FLAGS.vary, seeds=FLAGS.seeds)
+        sweep.sweep(
+            FLAGS.config,
+            place,
+            vary=FLAGS.vary,
+            seeds=FLAGS.seeds,
+            folds=FLAGS.folds,
+        )
         return 0
     if job == "train":
         from cloc_jax import interrupts, train

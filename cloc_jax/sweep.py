@@ -21,11 +21,13 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from cloc_jax import assemble, evaluate, train
+from cloc_jax.data import datasets
 from cloc_jax.progress import console
 from cloc_jax.run_folder import RunFolder, write_json
 from cloc_jax.together import FREE, train_together
 
-SEED = "seed"
+SEED, FOLD = "seed", "data.fold"
+REPEATS = (SEED, FOLD)  # what the summary takes the mean over
 SCORES = ("accuracy", "mae", "qwk")
 
 
@@ -38,7 +40,12 @@ class Plan(NamedTuple):
 
 
 def sweep(
-    config: ConfigDict, folder: pathlib.Path, *, vary: Sequence[str], seeds: int
+    config: ConfigDict,
+    folder: pathlib.Path,
+    *,
+    vary: Sequence[str],
+    seeds: int,
+    folds: str = "",
 ) -> dict[str, Any]:
     """Trains every combination of settings and seeds and writes a summary.
 
@@ -47,8 +54,11 @@ def sweep(
       folder: of the sweep; each run has its own below it.
       vary: settings and their values, each as "method.weight=0.5;1;2".
       seeds: runs a combination, with seeds from config.seed on.
+      folds: of the dataset, as "all" or "0,3", each with every seed; "" for the
+        configured one alone.
     """
-    plans = plan(config, vary=vary, seeds=seeds)
+    chosen = _folds(config.data.name, folds)
+    plans = plan(config, vary=vary, seeds=seeds, folds=chosen)
     _begin(folder, plans)
     waiting = [p for p in plans if not RunFolder(folder / p.name).metrics.exists()]
     if len(waiting) < len(plans):
@@ -66,17 +76,21 @@ def sweep(
     return summary
 
 
-def plan(config: ConfigDict, *, vary: Sequence[str], seeds: int) -> list[Plan]:
+def plan(
+    config: ConfigDict, *, vary: Sequence[str], seeds: int, folds: Sequence[int] = ()
+) -> list[Plan]:
     """The runs of a sweep, all settings checked."""
     if seeds < 1:
         raise ValueError(f"--seeds is {seeds}; use 1 or more.")
     varied = [_parse(text) for text in vary]
     names = [name for name, _ in varied]
-    if len(set(names)) < len(names) or SEED in names:
+    if len(set(names)) < len(names) or set(names) & set(REPEATS):
         raise ValueError(
-            f"--vary names {', '.join(names)}; give each setting once, and seeds by "
-            "--seeds."
+            f"--vary names {', '.join(names)}; give each setting once, seeds by "
+            "--seeds and folds by --folds."
         )
+    if folds:
+        varied.append((FOLD, [str(fold) for fold in folds]))
     first = config.seed
     varied.append((SEED, [str(first + n) for n in range(seeds)]))
     plans = []
@@ -90,6 +104,29 @@ def plan(config: ConfigDict, *, vary: Sequence[str], seeds: int) -> list[Plan]:
     if len({p.name for p in plans}) < len(plans):
         raise ValueError("two runs of the sweep are the same; give each value once.")
     return plans
+
+
+def _folds(dataset: str, text: str) -> list[int]:
+    layout = datasets.LAYOUTS.get(dataset)
+    count = layout.protocol.folds if layout else 0
+    if not text:
+        return []
+    if not count:
+        raise ValueError(
+            f"--folds is {text}, but the dataset {dataset!r} has no folds."
+        )
+    try:
+        chosen = (
+            list(range(count)) if text == "all" else list(map(int, text.split(",")))
+        )
+    except ValueError:
+        chosen = [-1]
+    if not set(chosen) <= set(range(count)):
+        raise ValueError(
+            f"--folds is {text}; write all, or some of 0 to {count - 1} with commas "
+            "between them."
+        )
+    return chosen
 
 
 def _parse(text: str) -> tuple[str, list[str]]:
@@ -192,11 +229,11 @@ def _fresh(run: RunFolder) -> RunFolder:
 
 
 def summarize(folder: pathlib.Path, plans: Sequence[Plan]) -> dict[str, Any]:
-    """Mean and standard deviation over seeds for each combination of settings."""
+    """Mean and standard deviation over seeds and folds for each combination."""
     cells: dict[str, dict[str, Any]] = {}
     for p in plans:
         path = RunFolder(folder / p.name).metrics
-        settings = {k: v for k, v in p.overrides.items() if k != SEED}
+        settings = {k: v for k, v in p.overrides.items() if k not in REPEATS}
         cell = cells.setdefault(
             json.dumps(settings), {"settings": settings, "runs": [], "unfinished": []}
         )

@@ -114,7 +114,7 @@ def test_unfinished_runs_are_made_again(swept, place, tmp_path):
         (["method.weight="], 1, "--vary is 'method.weight='"),
         (["method.wait=1;2"], 1, "--vary sets method.wait"),
         (["train.batch_size=many"], 1, "--vary sets train.batch_size to many"),
-        (["seed=1;2"], 1, "give each setting once, and seeds by --seeds"),
+        (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
         (["method.weight=1;1"], 1, "two runs of the sweep are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         ([], 0, "--seeds is 0"),
@@ -124,6 +124,20 @@ def test_refused(vary, seeds, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         sweep.sweep(frozen(), tmp_path / "runs", vary=vary, seeds=seeds)
     assert not (tmp_path / "runs").exists()
+
+
+def test_folds_are_repeats_like_seeds():
+    config = frozen()
+    config.data.name = "hid"
+    folds = sweep._folds("hid", "all")
+    plans = sweep.plan(config, vary=["method.weight=1;2"], seeds=2, folds=folds)
+    assert len(plans) == 2 * 5 * 2
+    assert {p.config.data.fold for p in plans} == set(range(5))
+    assert plans[0].name == "weight=1,fold=0,seed=0"
+    assert sweep._folds("hid", "0,3") == [0, 3] and sweep._folds("koa", "") == []
+    for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
+        with pytest.raises(ValueError, match=f"--folds is {text}"):
+            sweep._folds(dataset, text)
 
 
 def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
