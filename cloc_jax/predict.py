@@ -13,8 +13,8 @@ from rich.text import Text
 from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
 from cloc_jax.assemble import encoder
+from cloc_jax.data import augment, images
 from cloc_jax.data import folder as folder_data
-from cloc_jax.data import images
 from cloc_jax.progress import console
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
@@ -83,13 +83,7 @@ def _predict_some(
         row = {"file": str(path)}
         rows.append(row)
         try:
-            image = images.read(path, channels=data.channels)
-            crop = tuple(data.crop) if data.crop else None
-            arrays.append(
-                images.prepare(
-                    image, size=tuple(data.size), crop=crop, equalize=data.equalize
-                )
-            )
+            arrays.append(prepared(config, path))
         except ValueError as error:
             row["error"] = str(error)
     read = [row for row in rows if "error" not in row]
@@ -115,6 +109,18 @@ def _predict_some(
             for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
                 row[f"p_{rank}"] = f"{p:.4f}"
     return rows
+
+
+def prepared(config: ConfigDict, path: pathlib.Path) -> np.ndarray:
+    """An image file as the network sees it in evaluation."""
+    data = config.data
+    image = images.prepare(
+        images.read(path, channels=data.channels),
+        size=assemble.prepared_size(config),
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+    )
+    return augment.centre(image, config.augment.random_crop)
 
 
 def _files(paths: Sequence[str]) -> list[pathlib.Path]:

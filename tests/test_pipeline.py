@@ -26,7 +26,7 @@ class Noise:
         return rng.integers(0, 256, (12, 10, 1), dtype=np.uint8)
 
 
-def prepared(source, cache_bytes):
+def prepared(source, cache_bytes, **options):
     return pipeline.Prepared(
         source,
         size=(8, 8),
@@ -34,6 +34,7 @@ def prepared(source, cache_bytes):
         equalize=False,
         channels=1,
         cache_bytes=cache_bytes,
+        **options,
     )
 
 
@@ -93,3 +94,19 @@ def test_prepared_images_are_kept_while_they_fit():
         first, again = small[7], small[7]
         np.testing.assert_array_equal(first, again)
         assert first.shape == (8, 8, 1) and source.reads[7] == reads
+
+
+def test_evaluation_sees_the_centre_and_training_the_whole_of_a_random_crop():
+    source = Noise()
+    change = Augment(random_crop=0.25)
+    for cache_bytes in (0, 20 * 64):
+        items = prepared(source, cache_bytes, random_crop=0.25)
+        whole = items.whole(3)
+        assert whole.shape == (8, 8, 1)
+        np.testing.assert_array_equal(items[3], whole[1:7, 1:7])
+        draw = pipeline.augmented(items, change)
+        drawn = [draw(3, np.random.default_rng(seed)) for seed in range(60)]
+        windows = {view.tobytes() for view in drawn}
+        assert len(windows) == 9  # every one there is
+        assert all(view.shape == (6, 6, 1) for view in drawn)
+        assert whole[:6, :6].tobytes() in windows
