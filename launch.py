@@ -3,6 +3,7 @@
     python launch.py                                    quick start on drawn knees
     python launch.py --config=configs/koa.py --config.data.root=DIR
     python launch.py --config=configs/folder.py --config.data.root=DIR
+    python launch.py show --config=…                    a picture of what is trained on
     python launch.py … --run=DIR                        where the results go
     python launch.py … --resume                         go on after an interruption
     python launch.py evaluate --run=DIR                 make the results again
@@ -28,7 +29,7 @@ from cloc_jax import supervision
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
-JOBS = ("train", "evaluate", "predict", "sweep", "bench", "weights")
+JOBS = ("train", "evaluate", "predict", "show", "sweep", "bench", "weights")
 
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
@@ -174,6 +175,11 @@ def run_job(job: str, arguments: list[str]) -> int:
 
     if job == "bench":
         return run_bench()
+    if job == "show":
+        from cloc_jax import show
+
+        show.show(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-show"))
+        return 0
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     if job == "sweep":

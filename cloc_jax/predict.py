@@ -149,8 +149,7 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
     if not output:
-        names = (f"predicted{f'-{n}' if n > 1 else ''}.csv" for n in range(1, 10**6))
-        return next(p for n in names if not (p := folder.path / n).exists())
+        return folders.free(folder.path / "predicted.csv")
     target = pathlib.Path(output)
     if target.exists():
         raise FileExistsError(

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,6 +19,18 @@ from rich.progress import (
 console = Console(
     highlight=False, markup=False, width=None if sys.stdout.isatty() else 160
 )
+
+
+def print_dataset(dataset: Any) -> None:
+    """What a dataset is: notes, and how many images each split has of each rank."""
+    for note in dataset.notes:
+        console.print(f"  {note}")
+    for split, source in dataset.splits.items():
+        counts = np.bincount(source.labels, minlength=len(dataset.ranks))
+        shown = "  ".join(
+            f"{r}: {n}" for r, n in zip(dataset.ranks, counts, strict=True)
+        )
+        console.print(f"{split:>7}  {len(source)} images  ({shown})")
 
 
 class Display:

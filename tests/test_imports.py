@@ -14,6 +14,7 @@ PACKAGE = pathlib.Path(cloc_jax.__file__).parent
 JOBS = {
     "assemble",
     "train",
+    "show",
     "together",
     "sweep",
     "evaluate",
