@@ -26,6 +26,7 @@ from cloc_jax import (
     losses,
     model_state,
     sharding,
+    training_step,
 )
 from cloc_jax.data import pipeline
 from cloc_jax.progress import console
