@@ -302,6 +302,15 @@ def test_blur_is_gaussian_with_sigma_up_to_the_strength():
     assert augment.apply(Augment(blur_sigma=2.0), wide, LOWEST) is wide
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.4, 1.0, 3.7])
+@pytest.mark.parametrize("shape", [(30, 20, 3), (30, 20, 1), (1, 5, 3)])
+def test_blur_equals_that_of_opencv(sigma, shape):
+    image = noise(shape)
+    out = augment.apply(Augment(blur_sigma=sigma), image, HIGHEST)
+    expected = cv2.GaussianBlur(image, (0, 0), sigma).reshape(shape)
+    np.testing.assert_allclose(out.astype(int), expected.astype(int), atol=2)
+
+
 # --- random crop ---
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from cloc_jax.data import autoaugment, images
 
+_STAY = np.eye(3).tolist()
 _LUMINANCE = np.array([0.299, 0.587, 0.114])
 _TO_YIQ = np.array(
     [_LUMINANCE, [0.595716, -0.274453, -0.321263], [0.211456, -0.522591, 0.311135]]
@@ -115,7 +116,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         move = autoaugment.matrix(changes, size) @ move
     image = warp(image, move, size)
     if sigma := augment.blur_sigma * blur:
-        image = cv2.GaussianBlur(image, (0, 0), sigma).reshape(image.shape)
+        image = _blur(image, sigma)
     image = _recolour(
         image,
         brightness=255.0 * augment.brightness * (2.0 * brightness - 1.0),
@@ -202,10 +203,10 @@ def warp(
     """
     height, width, channels = image.shape
     rows, columns = size or (height, width)
-    if (rows, columns) == (height, width) and np.array_equal(matrix, np.eye(3)):
+    if (rows, columns) == (height, width) and matrix.tolist() == _STAY:
         return image
     move = cv2.warpPerspective
-    if np.array_equal(matrix[2], (0.0, 0.0, 1.0)):
+    if matrix[2].tolist() == _STAY[2]:
         move, matrix = cv2.warpAffine, matrix[:2]  # the faster one
     warped = move(
         image,
@@ -215,6 +216,12 @@ def warp(
         borderMode=cv2.BORDER_REFLECT_101,
     )
     return warped.reshape(rows, columns, channels)  # OpenCV drops a lone channel
+
+
+def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
+    # GaussianBlur takes a window just as wide, and two to five times as long.
+    kernel = cv2.getGaussianKernel(round(6.0 * sigma + 1.0) | 1, sigma)
+    return cv2.sepFilter2D(image, -1, kernel, kernel).reshape(image.shape)
 
 
 def _recolour(
