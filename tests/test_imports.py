@@ -20,6 +20,7 @@ JOBS = {
     "evaluate",
     "predict",
     "bench",
+    "bench_data",
     "weights",
 }
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.

@@ -71,6 +71,21 @@ def test_images_depend_on_the_step_alone():
     assert (np.asarray(whole[0]["image"]) != np.asarray(whole[1]["image"])).any()
 
 
+def test_a_number_of_steps_is_the_beginning_of_all_of_them():
+    source = Noise()
+    plan = BatchPlan(source.labels, 6)
+    settings = {"draw": pipeline.augmented(source, Augment(scale=0.5)), "views": 1}
+    settings |= {"seed": (3,), "threads": 2}
+    streams = [
+        pipeline.training_batches(source, plan, first_step=1, steps=steps, **settings)
+        for steps in (2, None)
+    ]
+    some = list(streams[0])
+    assert len(some) == 2
+    for batch, same in zip(some, streams[1], strict=False):
+        np.testing.assert_array_equal(batch["image"], same["image"])
+
+
 def test_several_views_are_different_looks_at_the_same_items():
     (batch, *_), plan, _ = batches(views=2)
     one, two = batch["image"]

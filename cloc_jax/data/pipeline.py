@@ -100,6 +100,11 @@ class Prepared:
     def __getitem__(self, index: int) -> np.ndarray:
         return augmentation.centre(self.whole(index), self._random_crop)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether images are kept in memory once they were read."""
+        return self._kept is not None
+
     def whole(self, index: int) -> np.ndarray:
         """The image with the room that a random crop needs."""
         if self._kept is not None and index in self._kept:
@@ -132,10 +137,11 @@ def training_batches(
     seed: Sequence[int],
     first_step: int,
     threads: int,
+    steps: int | None = None,
     share: Share = WHOLE,
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
-    """Batches `first_step`, `first_step` + 1, … without end, on the device.
+    """Batches `first_step`, `first_step` + 1, … on the device, `steps` or without end.
 
     `draw` makes a view of an item. Only this process's share of the rows is read;
     `place` makes whole batches of them.
@@ -155,7 +161,8 @@ def training_batches(
     # Longer than any run; Grain wants a length.
     endless = grain.MapDataset.range(2**62 // rows * rows)
     batches = endless.map(element).batch(rows)
-    return _on_device(batches.slice(slice(first_step, None)), threads, place)
+    last = None if steps is None else first_step + steps
+    return _on_device(batches.slice(slice(first_step, last)), threads, place)
 
 
 def evaluation_batches(
