@@ -38,7 +38,9 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
     rows = _rows(dataset, augment, config.seed)
     folder.mkdir(parents=True, exist_ok=True)
     path = folders.free(folder / "images.png")
-    headings = ("as evaluated", "as training may see it") if augment.is_on else ("", "")
+    headings = ("", "")
+    if augment.is_on:
+        headings = ("as evaluated", "augmented" if note else "as training may see it")
     height, width, channels = rows[0].pictures[0].image.shape
     kind = "grey" if channels == 1 else "colour"
     figures.sheet(
@@ -46,7 +48,7 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
         rows,
         dataset.ranks,
         title=f"{config.data.name}: training images, {height}x{width}, {kind}",
-        note=note or strengths or "without augmentation",
+        note=". ".join(filter(None, (note, strengths))) or "without augmentation",
         headings=headings,
     )
     console.print(f"picture  {path}", soft_wrap=True)

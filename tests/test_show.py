@@ -50,6 +50,7 @@ def test_rows_hold_the_image_and_views_of_it(drawn, tmp_path):
     assert len(set(captions)) == len(captions)
     assert "rotate_degrees 8" in texts["note"] and "random_crop" in texts["note"]
     assert "perspective_probability" not in texts["note"]
+    assert texts["headings"] == ("as evaluated", "as training may see it")
 
 
 def test_the_same_seed_shows_the_same(drawn, tmp_path):
@@ -114,7 +115,9 @@ def test_never_over_another_picture(drawn, tmp_path):
 def test_frozen_encoders_limit_augmentation(drawn, tmp_path, capsys, views, words):
     config = tiny(encoder__frozen=True, encoder__views=views)
     show.show(config, tmp_path)
-    assert words in capsys.readouterr().out and words in drawn[0][2]["note"]
+    texts = drawn[0][2]
+    assert words in capsys.readouterr().out and words in texts["note"]
+    assert texts["headings"] == ("as evaluated", "augmented")
 
 
 def test_no_weights_are_needed(drawn, tmp_path, monkeypatch):
