@@ -3,6 +3,7 @@
     python launch.py                                    quick start on drawn knees
     python launch.py --config=configs/koa.py --config.data.root=DIR
     python launch.py --config=configs/folder.py --config.data.root=DIR
+    python launch.py show --config=…                    a picture of what is trained on
     python launch.py … --run=DIR                        where the results go
     python launch.py … --resume                         go on after an interruption
     python launch.py prepare --config=…                 only prepare the images
@@ -11,6 +12,7 @@
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
     python launch.py probe --config=configs/koa_frozen.py …   a linear baseline
     python launch.py bench --what=loss|step|scaling     time the loss or the step
+    python launch.py bench --what=data                  time reading and augmenting
     python launch.py weights --from=FILE --to=FILE      convert ImageNet weights
 
 Any setting of configs/base.py can be overridden: --config.train.batch_size=32
@@ -35,6 +37,7 @@ PREPARED = "--config.data.prepared="
 JOBS = (
     "train",
     "prepare",
+    "show",
     "evaluate",
     "predict",
     "sweep",
@@ -59,7 +62,9 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("processes", 0, "How many processes train together.")
 flags.DEFINE_integer("process", -1, "Which of them this one is, from 0.")
-flags.DEFINE_enum("what", "loss", ["loss", "step", "scaling"], "bench: what to time.")
+flags.DEFINE_enum(
+    "what", "loss", ["loss", "step", "scaling", "data"], "bench: what to time."
+)
 flags.DEFINE_list("batches", ["64", "128", "256", "512", "1024"], "bench: batch sizes.")
 flags.DEFINE_list("dims", ["128"], "bench: embedding widths, for the loss.")
 flags.DEFINE_list("dtypes", ["float32"], "bench: types of embeddings, for the loss.")
@@ -70,7 +75,9 @@ flags.DEFINE_list(
 )
 flags.DEFINE_list("devices", ["1"], "bench: device counts, for the loss and the step.")
 flags.DEFINE_integer("ranks", 5, "bench: ranks of the labels, for the loss.")
-flags.DEFINE_integer("rounds", 15, "bench: timed calls of each program.")
+flags.DEFINE_integer(
+    "rounds", 15, "bench: timed calls of each program; data: epochs read as well."
+)
 flags.DEFINE_bool(
     "calibrate", False, "bench: record which form of the loss is faster here."
 )
@@ -198,6 +205,11 @@ def run_job(job: str, arguments: list[str]) -> int:
 
         prepare.prepare(FLAGS.config)
         return 0
+    if job == "show":
+        from cloc_jax import show
+
+        show.show(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-show"))
+        return 0
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
     progress.console.quiet = not processes.is_first()
     if job == "probe":
@@ -287,10 +299,16 @@ def run_bench() -> int:
     if FLAGS.calibrate:
         bench.calibrate(ranks=ranks, dim=dims[0], rounds=FLAGS.rounds)
         return 0
+    place = pathlib.Path(FLAGS.run or "runs/bench")
+    if FLAGS.what == "data":
+        from cloc_jax import bench_data
+
+        bench_data.bench_data(FLAGS.config, place, rounds=FLAGS.rounds)
+        return 0
     bench.bench(
         FLAGS.what,
         FLAGS.config,
-        pathlib.Path(FLAGS.run or "runs/bench"),
+        place,
         batches=sizes["batches"],
         dims=dims,
         dtypes=FLAGS.dtypes,

@@ -26,6 +26,7 @@ from cloc_jax import (
     losses,
     model_state,
     sharding,
+    training_step,
 )
 from cloc_jax.data import pipeline
 from cloc_jax.progress import console
@@ -51,22 +52,35 @@ def bench(
     jobs = {"loss": bench_loss, "step": bench_step, "scaling": bench_scaling}
     if what not in jobs:
         raise ValueError(f"--what is {what!r}; use one of {', '.join(jobs)}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    where = environment.environment()
-    console.print("  ".join(f"{k} {v}" for k, v in where.items()), soft_wrap=True)
+    where = announce()
     cells = jobs[what](config, **grid)
-    with (folder / "bench.jsonl").open("a") as file:
-        for cell in cells:
-            file.write(json.dumps(cell | {"what": what, "environment": where}) + "\n")
-    console.print(_table(cells))
+    console.print(table(cells))
     for line in growths(cells):
         console.print(line)
+    record(folder, what, cells, where)
     if len({cell["batch"] for cell in cells}) > 1:
         path = folder / f"bench-{what}.png"
         figures.growth(path, cells)
         console.print(f"plot  {path}", soft_wrap=True)
-    console.print(f"rows  {folder / 'bench.jsonl'}", soft_wrap=True)
     return cells
+
+
+def announce() -> dict[str, str]:
+    """Prints and returns where the figures are made."""
+    where = environment.environment()
+    console.print("  ".join(f"{k} {v}" for k, v in where.items()), soft_wrap=True)
+    return where
+
+
+def record(
+    folder: pathlib.Path, what: str, cells: Sequence[Cell], where: dict[str, str]
+) -> None:
+    """Adds cells to the bench.jsonl of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "bench.jsonl").open("a") as file:
+        for cell in cells:
+            file.write(json.dumps(cell | {"what": what, "environment": where}) + "\n")
+    console.print(f"rows  {folder / 'bench.jsonl'}", soft_wrap=True)
 
 
 def bench_loss(
@@ -299,10 +313,13 @@ def growths(cells: Sequence[Cell]) -> list[str]:
     return said
 
 
-def _table(cells: Sequence[Cell]) -> Table:
+def table(cells: Sequence[Cell]) -> Table:
+    """The cells as rows, with the columns that they have."""
     table = Table(box=None, pad_edge=False)
     columns: dict[str, Callable[[Any], str]] = {
         "algorithm": str,
+        "stage": str,
+        "threads": str,
         "batch": str,
         "dim": str,
         "dtype": str,
@@ -311,6 +328,8 @@ def _table(cells: Sequence[Cell]) -> Table:
         "quartiles": lambda q: f"{q[0]:.2f}-{q[1]:.2f}",
         "times_floor": "{:.1f}".format,
         "samples_per_second": "{:.3g}".format,
+        "images_per_second": "{:.0f}".format,
+        "times_bare": "{:.2f}".format,
         "triplets_per_second": "{:.3g}".format,
         "temporary_mib": "{:.1f}".format,
         "collectives": lambda c: " ".join(f"{n} {k}" for k, n in c.items()) or "none",

@@ -176,15 +176,14 @@ class _View:
 
     def __init__(self, source, view: int, augment: augmentation.Augment):
         self.ids, self.labels = source.ids, source.labels
-        self._source, self._view, self._augment = source, view, augment
+        self._view, self._draw = view, pipeline.augmented(source, augment)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> np.ndarray:
         seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
-        image = self._source[index]
-        return augmentation.apply(self._augment, image, np.random.default_rng(seed))
+        return self._draw(index, np.random.default_rng(seed))
 
 
 def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from cloc_jax import assemble, checkpoint, inference, model_state, sharding
 from cloc_jax import run_folder as folders
 from cloc_jax.assemble import encoder
-from cloc_jax.data import images
+from cloc_jax.data import augment, images
 from cloc_jax.data.layouts import listing
 from cloc_jax.progress import console
 
@@ -83,15 +83,7 @@ def _predict_some(
         row = {"file": str(path)}
         rows.append(row)
         try:
-            image = images.read(
-                path, channels=data.channels, max_pixels=data.max_pixels
-            )
-            crop = tuple(data.crop) if data.crop else None
-            arrays.append(
-                images.prepare(
-                    image, size=tuple(data.size), crop=crop, equalize=data.equalize
-                )
-            )
+            arrays.append(prepared(config, path))
         except ValueError as error:
             row["error"] = str(error)
     read = [row for row in rows if "error" not in row]
@@ -117,6 +109,18 @@ def _predict_some(
             for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
                 row[f"p_{rank}"] = f"{p:.4f}"
     return rows
+
+
+def prepared(config: ConfigDict, path: pathlib.Path) -> np.ndarray:
+    """An image file as the network sees it in evaluation."""
+    data = config.data
+    image = images.prepare(
+        images.read(path, channels=data.channels, max_pixels=data.max_pixels),
+        size=assemble.prepared_size(config),
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+    )
+    return augment.centre(image, config.augment.random_crop)
 
 
 def _files(paths: Sequence[str]) -> list[pathlib.Path]:
@@ -145,8 +149,7 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
     if not output:
-        names = (f"predicted{f'-{n}' if n > 1 else ''}.csv" for n in range(1, 10**6))
-        return next(p for n in names if not (p := folder.path / n).exists())
+        return folders.free(folder.path / "predicted.csv")
     target = pathlib.Path(output)
     if target.exists():
         raise FileExistsError(

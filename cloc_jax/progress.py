@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -48,6 +49,18 @@ def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., No
         yield advance
     if note:
         console.print(f"{note}: {time.monotonic() - started:.0f} s", soft_wrap=True)
+
+
+def print_dataset(dataset: Any) -> None:
+    """What a dataset is: notes, and how many images each split has of each rank."""
+    for note in dataset.notes:
+        console.print(f"  {note}")
+    for split, source in dataset.splits.items():
+        counts = np.bincount(source.labels, minlength=len(dataset.ranks))
+        shown = "  ".join(
+            f"{r}: {n}" for r, n in zip(dataset.ranks, counts, strict=True)
+        )
+        console.print(f"{split:>7}  {len(source)} images  ({shown})")
 
 
 class Display:

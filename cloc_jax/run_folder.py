@@ -11,6 +11,7 @@ tensorboard/       scalars
 metrics.json, predictions.csv, *.png, report.html, examples/     the result
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -172,6 +173,12 @@ def history_row(
         "margins": margins,
         "seconds": seconds,
     }
+
+
+def free(path: pathlib.Path) -> pathlib.Path:
+    """The path, or with -2, -3, … before its ending, whichever is there not yet."""
+    others = (path.with_stem(f"{path.stem}-{n}") for n in range(2, 10**6))
+    return next(p for p in itertools.chain([path], others) if not p.exists())
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -1,6 +1,10 @@
-"""Timing compiled programs side by side, and reading what the compiler made of them."""
+"""Timing programs side by side, and reading what the compiler made of them."""
 
+import os
+import pathlib
 import re
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -72,3 +76,13 @@ def collectives(program: Program) -> dict[str, int]:
     text = program.compiled.as_text()
     found = [m[1] for line in text.splitlines() if (m := _CALL.search(line))]
     return {kind: found.count(kind) for kind in COLLECTIVES if kind in found}
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds; where that is not told, the most it ever held."""
+    try:
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * os.sysconf("SC_PAGE_SIZE")

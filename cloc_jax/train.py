@@ -31,7 +31,7 @@ from cloc_jax import (
 )
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
-from cloc_jax.progress import Display, console
+from cloc_jax.progress import Display, console, print_dataset
 from cloc_jax.run_folder import RunFolder, history_row
 
 Record = dict[str, Any]  # where a run is, as plain data
@@ -344,14 +344,7 @@ def _log(writer: Any, row: Record, total_steps: int) -> None:
 
 def _announce(config: ConfigDict, parts: assemble.Parts) -> None:
     """What is about to be trained on, before it starts."""
-    for note in parts.dataset.notes:
-        console.print(f"  {note}")
-    for split, source in parts.dataset.splits.items():
-        counts = np.bincount(source.labels, minlength=len(parts.dataset.ranks))
-        shown = "  ".join(
-            f"{r}: {n}" for r, n in zip(parts.dataset.ranks, counts, strict=True)
-        )
-        console.print(f"{split:>7}  {len(source)} images  ({shown})")
+    print_dataset(parts.dataset)
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":

@@ -81,6 +81,13 @@ def get_config() -> ConfigDict:
     config.augment.contrast = 0.0  # 0.2: a factor in [0.8, 1.2]
     config.augment.saturation = 0.0  # colour images only
     config.augment.hue = 0.0  # fraction of the circle, colour images only
+    # Fraction of each side that is cut away at a random place: with size (224, 224),
+    # 0.125 resizes to 256x256 and trains on random windows of 224x224. Evaluation and
+    # prediction see the window in the centre.
+    config.augment.random_crop = 0.0
+    # Probability that an image gets a sub-policy of AutoAugment, CIFAR-10's; 0.01 is
+    # the paper's for HID. It shifts, turns, posterises, inverts … strongly.
+    config.augment.autoaugment = 0.0
 
     config.encoder = ConfigDict()
     # small (a residual network that starts from scratch), resnet18, resnet34, resnet50

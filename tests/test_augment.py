@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.data import augment
+from cloc_jax.data import augment, autoaugment
 from cloc_jax.data.augment import Augment
 
 EVERYTHING = Augment(
@@ -24,9 +24,10 @@ EVERYTHING = Augment(
     contrast=0.3,
     saturation=0.4,
     hue=0.1,
+    autoaugment=0.5,
 )
 GEOMETRY = EVERYTHING._replace(
-    blur_sigma=0, brightness=0, contrast=0, saturation=0, hue=0
+    blur_sigma=0, brightness=0, contrast=0, saturation=0, hue=0, autoaugment=0
 )
 
 
@@ -194,15 +195,19 @@ def test_borders_are_mirrored():
     height=st.integers(1, 40),
     width=st.integers(1, 40),
     channels=st.sampled_from([1, 3]),
+    crop=st.sampled_from([0.0, 0.3]),
 )
-def test_pure_and_of_the_same_shape(seed, height, width, channels):
+def test_pure_and_of_the_same_shape(seed, height, width, channels, crop):
+    change = EVERYTHING._replace(random_crop=crop)
     image = noise((height, width, channels), seed)
     image.flags.writeable = False
     rngs = [np.random.default_rng(seed) for _ in range(2)]
-    first, second = (augment.apply(EVERYTHING, image, rng) for rng in rngs)
+    first, second = (augment.apply(change, image, rng) for rng in rngs)
     np.testing.assert_array_equal(first, second)
     assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
-    assert first.shape == image.shape and first.dtype == np.uint8
+    assert first.shape == (*augment.cropped((height, width), crop), channels)
+    assert first.dtype == np.uint8
+    assert crop or first.shape == image.shape
 
 
 def test_different_draws_differ():
@@ -295,6 +300,157 @@ def test_blur_is_gaussian_with_sigma_up_to_the_strength():
         1 / (2 * math.sqrt(2 * math.pi)), rel=0.05
     )
     assert augment.apply(Augment(blur_sigma=2.0), wide, LOWEST) is wide
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.4, 1.0, 3.7])
+@pytest.mark.parametrize("shape", [(30, 20, 3), (30, 20, 1), (1, 5, 3)])
+def test_blur_equals_that_of_opencv(sigma, shape):
+    image = noise(shape)
+    out = augment.apply(Augment(blur_sigma=sigma), image, HIGHEST)
+    expected = cv2.GaussianBlur(image, (0, 0), sigma).reshape(shape)
+    np.testing.assert_allclose(out.astype(int), expected.astype(int), atol=2)
+
+
+# --- random crop ---
+
+
+def test_crop_alone_copies_windows_and_reaches_every_one():
+    image = noise((8, 12, 3))
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(300):
+        out = augment.apply(Augment(random_crop=0.25), image, rng)
+        assert out.shape == (6, 9, 3)
+        places = [
+            (top, left)
+            for top in range(3)
+            for left in range(4)
+            if (image[top : top + 6, left : left + 9] == out).all()
+        ]
+        assert len(places) == 1
+        seen |= set(places)
+    assert len(seen) == 12
+
+
+def test_crop_at_the_ends():
+    image = noise((8, 12, 1))
+    first = augment.apply(Augment(random_crop=0.25), image, LOWEST)
+    np.testing.assert_array_equal(first, image[:6, :9])
+    last = augment.apply(Augment(random_crop=0.25), image, HIGHEST)
+    np.testing.assert_array_equal(last, image[2:, 3:])
+
+
+@given(
+    height=st.integers(1, 600),
+    width=st.integers(1, 600),
+    fraction=st.floats(0.0, 0.5),
+)
+def test_room_for_a_crop_leaves_the_size_to_the_pixel(height, width, fraction):
+    room = augment.uncropped((height, width), fraction)
+    assert augment.cropped(room, fraction) == (height, width)
+    assert min(room) >= 1 and room[0] >= height and room[1] >= width
+
+
+def test_the_usual_crop():
+    assert augment.uncropped((224, 224), 0.125) == (256, 256)
+    image = noise((256, 256, 1))
+    middle = augment.centre(image, 0.125)
+    np.testing.assert_array_equal(middle, image[16:240, 16:240])
+    assert augment.centre(image, 0.0).shape == image.shape
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_crop_is_part_of_the_one_warp(seed):
+    change = GEOMETRY._replace(random_crop=0.2, perspective_probability=1.0)
+    image = smooth(channels=3)
+    whole = augment.apply(change, image, np.random.default_rng(seed))
+    # The same numbers, one after the other: a crop, then the warp within the window.
+    window = augment.apply(Augment(random_crop=0.2), image, np.random.default_rng(seed))
+    within = change._replace(random_crop=0.0)
+    move = augment.matrix(within, np.random.default_rng(seed), window.shape[:2])
+    stepwise = augment.warp(window, move)
+    inside = np.full(window.shape[:2], 255, np.uint8)
+    inside = cv2.warpPerspective(inside, move, inside.shape[::-1])
+    inside = cv2.erode(inside, np.ones((3, 3), np.uint8)) == 255
+    assert whole.shape == window.shape and 0.2 < inside.mean() < 1
+    difference = abs(whole.astype(int) - stepwise.astype(int))
+    assert difference[inside].max() <= 2
+    assert difference[~inside].max() > 10  # beyond it is image there, and mirrored here
+
+
+def test_crop_leaves_the_other_draws_alone():
+    image = smooth()
+    change = Augment(brightness=0.2)
+    bright = augment.apply(change, image, np.random.default_rng(5))
+    cut = augment.apply(
+        change._replace(random_crop=0.1), image, np.random.default_rng(5)
+    )
+    added = np.unique(bright.astype(int) - image)
+    window = augment.apply(Augment(random_crop=0.1), image, np.random.default_rng(5))
+    assert set(np.unique(cut.astype(int) - window)) <= set(added)
+
+
+# --- AutoAugment ---
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_autoaugment_changes_images_as_often_as_asked(channels):
+    image = smooth(40, 30, channels)
+    rng = np.random.default_rng(0)
+    changed = [
+        augment.apply(Augment(autoaugment=0.2), image, rng) is not image
+        for _ in range(3000)
+    ]
+    # Of those drawn, some do nothing: the sub-policy's own probabilities.
+    does = np.mean(
+        [1 - (1 - a) * (1 - b) for (_, a, _), (_, b, _) in autoaugment.CIFAR10]
+    )
+    if channels == 3:
+        assert abs(np.mean(changed) - 0.2 * does) < 0.03
+    else:
+        assert 0.5 * 0.2 * does < np.mean(changed) < 0.2 * does + 0.03
+
+
+@pytest.mark.parametrize("which", range(25))
+def test_autoaugment_in_one_warp_equals_one_operation_after_the_other(which):
+    """The operations in the published order, each on the result of the one before."""
+    image = smooth(channels=3)
+    draws = [(which + 0.5) / 25, 0.0, 0.2, 0.0, 0.2]  # both are done unless never
+
+    class Chosen(Fixed):
+        def random(self, size=None):
+            drawn = np.full(size, 0.999)
+            if size == 8:  # the last that are drawn
+                drawn[2], drawn[3:] = 0.0, draws
+            return drawn
+
+    whole = augment.apply(Augment(autoaugment=1.0), image, Chosen(0.0))
+    stepwise = image
+    inside = np.full(image.shape[:2], 255, np.uint8)
+    for change in autoaugment.choose(draws):
+        move = autoaugment.matrix([change], image.shape[:2])
+        stepwise = autoaugment.recolour([change], augment.warp(stepwise, move))
+        inside = cv2.warpPerspective(inside, move, inside.shape[::-1])
+    inside = cv2.erode(inside, np.ones((5, 5), np.uint8)) == 255
+    assert inside.mean() > 0.02
+    difference = abs(whole.astype(int) - stepwise.astype(int))[inside]
+    assert difference.max() <= 4 and difference.mean() < 0.6
+
+
+def test_autoaugment_leaves_the_other_draws_alone():
+    image = smooth()
+    turned = Augment(rotate_degrees=20, brightness=0.1)
+    plain = augment.apply(turned, image, np.random.default_rng(5))
+    never = np.random.default_rng(5)
+    rarely = augment.apply(turned._replace(autoaugment=1e-9), image, never)
+    np.testing.assert_array_equal(plain, rarely)
+
+
+@pytest.mark.parametrize("name", Augment._fields)
+def test_any_strength_alone_is_on(name):
+    change = Augment()._replace(**{name: 0.25})
+    assert change.is_on == (name != "perspective_probability")
+    assert not Augment().is_on
 
 
 def test_check_accepts_defaults_and_sensible_strengths():

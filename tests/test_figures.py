@@ -515,3 +515,79 @@ def test_growth_is_saved(tmp_path):
     figures.growth(tmp_path / "growth.png", cells())
     with Image.open(tmp_path / "growth.png") as image:
         assert image.format == "PNG" and min(image.size) > 400
+
+
+def pictures(ranks, shape=(20, 20, 1), columns=4, rows=2, captions=1):
+    rng = np.random.default_rng(0)
+    made = []
+    for rank in ranks:
+        for row in range(rows):
+            name = f"train/{rank}/a rather long name of a file {row}.png"
+            images = rng.integers(0, 256, (columns, *shape), dtype=np.uint8)
+            made.append(
+                figures.Row(
+                    rank,
+                    [
+                        figures.Picture(image, name if i < captions else "")
+                        for i, image in enumerate(images)
+                    ],
+                )
+            )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "captions"),
+    [
+        ("two", (20, 20, 1), 3),
+        ("very long", (9, 60, 3), 1),
+        ("ages", (12, 20, 1), 3),
+        ("dollars", (90, 10, 1), 1),
+    ],
+)
+def test_sheet_fits(name, shape, captions):
+    ranks = RANKS[name]
+    figure = figures.sheet_figure(
+        pictures(ranks, shape, columns=3, captions=captions),
+        ranks,
+        title="somewhere: training images",
+        note="one 0.5, " * 40,
+        headings=("as it is", "as it may be"),
+    )
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    assert not overlapping(axes.texts)
+    said = [text.get_text() for text in axes.texts]
+    assert sum(said.count(style.short(rank, 18)) for rank in ranks) == 2 * len(ranks)
+    assert len(axes.images) == 6 * len(ranks)
+    boxes = [image.get_window_extent() for image in axes.images]
+    boxes += [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    if 1 / 4 < shape[1] / shape[0] < 4:  # beyond, pictures are squeezed
+        drawn = boxes[0].width / boxes[0].height
+        assert drawn == pytest.approx(shape[1] / shape[0], rel=0.02)
+
+
+def test_sheet_shows_the_pictures_in_their_places():
+    rows = pictures(["b", "a"], (8, 8, 3), rows=1)
+    figure = figures.sheet_figure(rows, ["a", "b"], title="t")
+    axes = figure.axes[0]
+    expected = [picture.image for row in rows for picture in row.pictures]
+    for image, drawn in zip(expected, axes.images, strict=True):
+        np.testing.assert_array_equal(image, drawn.get_array())
+    left, right, bottom, top = np.array([i.get_extent() for i in axes.images]).T
+    assert (np.diff(left.reshape(2, 4), axis=1) > 0).all()
+    assert top[0] < top[4] and (bottom > top).all()  # from the top down
+    # Black stays black and white stays white, whatever else is in the picture.
+    dim = figures.Row("a", [figures.Picture(np.full((8, 8, 1), 90, np.uint8))])
+    drawn = figures.sheet_figure([dim], ["a"], title="t").axes[0].images[0]
+    assert drawn.get_clim() == (0, 255)
+
+
+def test_sheet_is_saved_and_needs_pictures(tmp_path):
+    figures.sheet(tmp_path / "sheet.png", pictures(["a"]), ["a"], title="t")
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert image.format == "PNG" and min(image.size) > 300
+    for rows in ([], [figures.Row("a", [])]):
+        with pytest.raises(ValueError, match="needs rows with a picture each"):
+            figures.sheet_figure(rows, ["a"], title="t")

@@ -15,12 +15,14 @@ JOBS = {
     "assemble",
     "train",
     "prepare",
+    "show",
     "together",
     "sweep",
     "probe",
     "evaluate",
     "predict",
     "bench",
+    "bench_data",
     "weights",
 }
 # Room -> rooms it may import from. A room is a module or a package of cloc_jax.

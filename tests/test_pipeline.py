@@ -26,7 +26,7 @@ class Noise:
         return rng.integers(0, 256, (12, 10, 1), dtype=np.uint8)
 
 
-def prepared(source, cache_bytes):
+def prepared(source, cache_bytes, **options):
     return pipeline.Prepared(
         source,
         size=(8, 8),
@@ -34,6 +34,7 @@ def prepared(source, cache_bytes):
         equalize=False,
         channels=1,
         cache_bytes=cache_bytes,
+        **options,
     )
 
 
@@ -70,6 +71,21 @@ def test_images_depend_on_the_step_alone():
     assert (np.asarray(whole[0]["image"]) != np.asarray(whole[1]["image"])).any()
 
 
+def test_a_number_of_steps_is_the_beginning_of_all_of_them():
+    source = Noise()
+    plan = BatchPlan(source.labels, 6)
+    settings = {"draw": pipeline.augmented(source, Augment(scale=0.5)), "views": 1}
+    settings |= {"seed": (3,), "threads": 2}
+    streams = [
+        pipeline.training_batches(source, plan, first_step=1, steps=steps, **settings)
+        for steps in (2, None)
+    ]
+    some = list(streams[0])
+    assert len(some) == 2
+    for batch, same in zip(some, streams[1], strict=False):
+        np.testing.assert_array_equal(batch["image"], same["image"])
+
+
 def test_several_views_are_different_looks_at_the_same_items():
     (batch, *_), plan, _ = batches(views=2)
     one, two = batch["image"]
@@ -93,3 +109,19 @@ def test_prepared_images_are_kept_while_they_fit():
         first, again = small[7], small[7]
         np.testing.assert_array_equal(first, again)
         assert first.shape == (8, 8, 1) and source.reads[7] == reads
+
+
+def test_evaluation_sees_the_centre_and_training_the_whole_of_a_random_crop():
+    source = Noise()
+    change = Augment(random_crop=0.25)
+    for cache_bytes in (0, 20 * 64):
+        items = prepared(source, cache_bytes, random_crop=0.25)
+        whole = items.whole(3)
+        assert whole.shape == (8, 8, 1)
+        np.testing.assert_array_equal(items[3], whole[1:7, 1:7])
+        draw = pipeline.augmented(items, change)
+        drawn = [draw(3, np.random.default_rng(seed)) for seed in range(60)]
+        windows = {view.tobytes() for view in drawn}
+        assert len(windows) == 9  # every one there is
+        assert all(view.shape == (6, 6, 1) for view in drawn)
+        assert whole[:6, :6].tobytes() in windows

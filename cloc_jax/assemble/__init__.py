@@ -51,12 +51,8 @@ def build(config: ConfigDict, folder: RunFolder | None = None) -> Parts:
 
     `folder` is that of a run which has begun: its frozen parts are used again.
     """
-    augment.check(encoder.augmentation(config))
     encoder.check(config)
-    for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
-    dataset = prepare(load(config), config)
+    dataset = build_dataset(config)
     boundaries = metrics.boundary_names(dataset.ranks)
     unknown = [b for b in config.data.critical if b not in boundaries]
     if unknown:
@@ -73,7 +69,6 @@ def build(config: ConfigDict, folder: RunFolder | None = None) -> Parts:
         plan(config, dataset, stage, index)
         build_optimizer(config, stage)
     train = dataset.splits["train"]
-    train[0]  # a crop larger than the images shows here
     create = encoder.Creator(config, method)
     nnx.eval_shape(create.random)  # the encoder's own checks, nothing is computed
     draw, trunk = pipeline.augmented(train, encoder.augmentation(config)), None
@@ -82,6 +77,17 @@ def build(config: ConfigDict, folder: RunFolder | None = None) -> Parts:
         dataset, draw = encoder.derive(config, dataset, trunk)
     critical = tuple(config.data.critical)
     return Parts(dataset, method, create, mesh, critical, draw, trunk)
+
+
+def build_dataset(config: ConfigDict) -> Dataset:
+    """The prepared dataset of a configuration, whose encoder does not matter."""
+    augment.check(encoder.augmentation(config))
+    for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
+    dataset = prepare(load(config), config)
+    dataset.splits["train"][0]  # a crop larger than the images shows here
+    return dataset
 
 
 def with_method(parts: Parts, config: ConfigDict) -> Parts:
@@ -116,7 +122,7 @@ def load(config: ConfigDict) -> Dataset:
         raise ValueError(f"data.max_pixels is {data.max_pixels}; use 1 or more.")
     return datasets.load(
         data.name,
-        data.to_dict(),
+        data.to_dict() | {"size": prepared_size(config)},
         prepared=prepared_folder(config),
         say=lambda text: progress.console.print(f"  {text}", soft_wrap=True),
         track=progress.track,
@@ -130,17 +136,24 @@ def prepared_folder(config: ConfigDict) -> pathlib.Path:
     return folder.expanduser().absolute()
 
 
+def prepared_size(config: ConfigDict) -> tuple[int, int]:
+    """Height and width of prepared images: data.size, and room for the random crop."""
+    height, width = config.data.size
+    return augment.uncropped((height, width), config.augment.random_crop)
+
+
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
     """The dataset with every image cropped, equalised and resized as configured."""
     data = config.data
     splits: dict[str, pipeline.Source] = {
         name: pipeline.Prepared(
             source,
-            size=tuple(data.size),
+            size=prepared_size(config),
             crop=tuple(data.crop) if data.crop else None,
             equalize=data.equalize,
             channels=data.channels,
             cache_bytes=int(data.cache_gib * 2**30),
+            random_crop=config.augment.random_crop,
         )
         for name, source in dataset.splits.items()
     }

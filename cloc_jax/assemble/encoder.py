@@ -226,6 +226,7 @@ def derive(
     views of its training items are drawn."""
     data = config.data
     one = trunk.bytes_of_one((*data.size, data.channels))
+    cut = config.augment.random_crop  # decides the clean view too: it is the centre
     images = sum(map(len, dataset.splits.values()))
     views = (config.encoder.views - 1) * len(dataset.splits["train"]) + images
     if one * views > config.encoder.cache_gib * 2**30:
@@ -246,6 +247,7 @@ def derive(
                 "crop": data.crop,
                 "equalize": data.equalize,
                 "channels": data.channels,
+                **({"random_crop": cut} if cut else {}),
             },
             augment=augmentation(config),
             views=config.encoder.views if name == "train" else 1,

@@ -1,5 +1,8 @@
 """Random changes to uint8 images: one composed warp, a blur, one pass over colours.
 
+A random crop, flips, affine and perspective changes are that warp, and so are the
+geometric operations of AutoAugment; its other operations come last.
+
 Everything is a pure function of the image and of the generator's state. Draws do not
 depend on the strengths: changing one strength leaves the other changes as they were.
 
@@ -13,8 +16,9 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from cloc_jax.data import images
+from cloc_jax.data import autoaugment, images
 
+_STAY = np.eye(3).tolist()
 _LUMINANCE = np.array([0.299, 0.587, 0.114])
 _TO_YIQ = np.array(
     [_LUMINANCE, [0.595716, -0.274453, -0.321263], [0.211456, -0.522591, 0.311135]]
@@ -38,6 +42,8 @@ class Augment(NamedTuple):
     contrast: float = 0.0  # factor about the mean level, uniform in [1 - x, 1 + x]
     saturation: float = 0.0  # factor uniform in [1 - x, 1 + x]; colour images only
     hue: float = 0.0  # fraction of the circle, uniform in [-x, x]; colour images only
+    random_crop: float = 0.0  # fraction of each side that is cut away
+    autoaugment: float = 0.0  # probability of a sub-policy of AutoAugment (CIFAR-10)
 
     @property
     def is_on(self) -> bool:
@@ -63,6 +69,8 @@ _LIMITS = dict(
     contrast=(1.0, "0.1 means 0.9 to 1.1 times the contrast"),
     saturation=(1.0, "0.1 means 0.9 to 1.1 times the saturation"),
     hue=(0.5, "half the circle either way is every hue"),
+    random_crop=(0.5, "it is a fraction of the side, and half the image is gone"),
+    autoaugment=_PROBABILITY,
 )
 
 
@@ -80,7 +88,8 @@ def check(augment: Augment) -> None:
 def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The image, changed at random: uint8 of the same shape.
 
-    The image is never written to. It is itself returned where nothing changes it.
+    Smaller only by `random_crop`; see `cropped`. The image is never written to. It is
+    itself returned where nothing changes it.
 
     Args:
         augment: Strengths, as accepted by `check`.
@@ -88,19 +97,53 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         rng: Source of all randomness; left untouched when everything is off.
     """
     images.check(image)
-    if not any(augment._replace(perspective_probability=0.0)):
+    if not augment.is_on:
         return image
-    image = warp(image, matrix(augment, rng, image.shape[:2]))
+    height, width = image.shape[:2]
+    size = cropped((height, width), augment.random_crop)
+    move = matrix(augment, rng, size)
     blur, brightness, contrast, saturation, hue = rng.random(5).tolist()
+    across, down, policy, *rest = rng.random(3 + autoaugment.DRAWS).tolist()
+    if size != (height, width):
+        # Whole pixels, so that a crop alone copies them. The window is cut out first:
+        # what other changes bring in from beyond it is image, not mirrored, if it can.
+        left = min(int(across * (width - size[1] + 1)), width - size[1])
+        top = min(int(down * (height - size[0] + 1)), height - size[0])
+        move[:, 2] -= move[:, :2] @ (left, top)
+    changes: tuple[autoaugment.Change, ...] = ()
+    if policy < augment.autoaugment:
+        changes = autoaugment.choose(rest)
+        move = autoaugment.matrix(changes, size) @ move
+    image = warp(image, move, size)
     if sigma := augment.blur_sigma * blur:
-        image = cv2.GaussianBlur(image, (0, 0), sigma).reshape(image.shape)
-    return _recolour(
+        image = _blur(image, sigma)
+    image = _recolour(
         image,
         brightness=255.0 * augment.brightness * (2.0 * brightness - 1.0),
         contrast=1.0 + augment.contrast * (2.0 * contrast - 1.0),
         saturation=1.0 + augment.saturation * (2.0 * saturation - 1.0),
         hue=augment.hue * (2.0 * hue - 1.0),
     )
+    return autoaugment.recolour(changes, image)
+
+
+def cropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
+    """Height and width that are left when a fraction of each side is cut away."""
+    height, width = (max(round(side * (1.0 - fraction)), 1) for side in size)
+    return height, width
+
+
+def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
+    """Height and width of images of which `cropped` leaves `size`, to the pixel."""
+    height, width = (round(side / (1.0 - fraction)) for side in size)
+    return height, width
+
+
+def centre(image: np.ndarray, fraction: float) -> np.ndarray:
+    """The middle of the image, of the size that a random crop leaves; a view of it."""
+    height, width = cropped((image.shape[0], image.shape[1]), fraction)
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]
 
 
 def matrix(
@@ -150,22 +193,35 @@ def matrix(
     return bent @ affine
 
 
-def warp(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """The image moved by a homography [3, 3], same shape; outside it is mirrored."""
-    if np.array_equal(matrix, np.eye(3)):
+def warp(
+    image: np.ndarray, matrix: np.ndarray, size: tuple[int, int] | None = None
+) -> np.ndarray:
+    """The image moved by a homography [3, 3]; outside it is mirrored.
+
+    The result is the area from position (0, 0) on of that height and width, by default
+    of the image's own.
+    """
+    height, width, channels = image.shape
+    rows, columns = size or (height, width)
+    if (rows, columns) == (height, width) and matrix.tolist() == _STAY:
         return image
-    size = image.shape[1::-1]  # OpenCV wants (width, height)
     move = cv2.warpPerspective
-    if np.array_equal(matrix[2], (0.0, 0.0, 1.0)):
+    if matrix[2].tolist() == _STAY[2]:
         move, matrix = cv2.warpAffine, matrix[:2]  # the faster one
     warped = move(
         image,
         matrix,
-        size,
+        (columns, rows),
         flags=cv2.INTER_LINEAR,
         borderMode=cv2.BORDER_REFLECT_101,
     )
-    return warped.reshape(image.shape)  # OpenCV drops a lone channel
+    return warped.reshape(rows, columns, channels)  # OpenCV drops a lone channel
+
+
+def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
+    # GaussianBlur takes a window just as wide, and two to five times as long.
+    kernel = cv2.getGaussianKernel(round(6.0 * sigma + 1.0) | 1, sigma)
+    return cv2.sepFilter2D(image, -1, kernel, kernel).reshape(image.shape)
 
 
 def _recolour(

@@ -67,7 +67,8 @@ class Prepared:
     """A source whose images are cropped, equalised and resized, and kept in memory.
 
     Kept while they fit into `cache_bytes` (decoding costs far more than augmenting);
-    a source that would not fit is read anew each time.
+    a source that would not fit is read anew each time. Where augmentation cuts away a
+    random part, `size` has room for it: an item is the centre, `whole` is all of it.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Prepared:
         equalize: bool,
         channels: int,
         cache_bytes: int,
+        random_crop: float = 0.0,
     ):
         self.ids, self.labels = source.ids, source.labels
         self.paths = getattr(source, "paths", None)  # where the images are files
@@ -88,6 +90,7 @@ class Prepared:
             "crop": crop,
             "equalize": equalize,
         }
+        self._random_crop = random_crop
         fits = len(source) * size[0] * size[1] * channels <= cache_bytes
         self._kept: dict[int, np.ndarray] | None = {} if fits else None
 
@@ -95,6 +98,15 @@ class Prepared:
         return len(self.source)
 
     def __getitem__(self, index: int) -> np.ndarray:
+        return augmentation.centre(self.whole(index), self._random_crop)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether images are kept in memory once they were read."""
+        return self._kept is not None
+
+    def whole(self, index: int) -> np.ndarray:
+        """The image with the room that a random crop needs."""
         if self._kept is not None and index in self._kept:
             return self._kept[index]
         image = images.prepare(self.source[index], **self._prepare)
@@ -107,7 +119,8 @@ class Prepared:
 
 def augmented(source: Source, augment: augmentation.Augment) -> Draw:
     """Views of a source's images: each changed at random."""
-    return lambda item, rng: augmentation.apply(augment, source[item], rng)
+    whole = getattr(source, "whole", source.__getitem__)
+    return lambda item, rng: augmentation.apply(augment, whole(item), rng)
 
 
 def generator(place: Sequence[int]) -> np.random.Generator:
@@ -124,10 +137,11 @@ def training_batches(
     seed: Sequence[int],
     first_step: int,
     threads: int,
+    steps: int | None = None,
     share: Share = WHOLE,
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
-    """Batches `first_step`, `first_step` + 1, … without end, on the device.
+    """Batches `first_step`, `first_step` + 1, … on the device, `steps` or without end.
 
     `draw` makes a view of an item. Only this process's share of the rows is read;
     `place` makes whole batches of them.
@@ -147,7 +161,8 @@ def training_batches(
     # Longer than any run; Grain wants a length.
     endless = grain.MapDataset.range(2**62 // rows * rows)
     batches = endless.map(element).batch(rows)
-    return _on_device(batches.slice(slice(first_step, None)), threads, place)
+    last = None if steps is None else first_step + steps
+    return _on_device(batches.slice(slice(first_step, last)), threads, place)
 
 
 def evaluation_batches(

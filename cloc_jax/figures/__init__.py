@@ -9,8 +9,11 @@ from cloc_jax.figures.confusion import confusion, confusion_figure
 from cloc_jax.figures.courses import curves, curves_figure, margins, margins_figure
 from cloc_jax.figures.embeddings import embedding, embedding_figure
 from cloc_jax.figures.growth import exponent, growth, growth_figure, series
+from cloc_jax.figures.sheet import Picture, Row, sheet, sheet_figure
 
 __all__ = [
+    "Picture",
+    "Row",
     "confusion",
     "confusion_figure",
     "curves",
@@ -23,4 +26,6 @@ __all__ = [
     "margins",
     "margins_figure",
     "series",
+    "sheet",
+    "sheet_figure",
 ]
