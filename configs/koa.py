@@ -10,11 +10,11 @@ downloaded; --config.encoder.weights=FILE takes them from a file (docs/weights.m
 paper reports accuracy 0.6673 and MAE 0.4167.
 """
 
-from configs import base
+from configs import paper
 
 
 def get_config():
-    config = base.get_config()
+    config = paper.get_config()
     config.expect = "the paper: accuracy 0.6673, MAE 0.4167"
     config.data.name = "koa"
     config.data.channels = 1
@@ -23,8 +23,6 @@ def get_config():
     config.data.equalize = True  # off for copies that are equalised already
     config.data.critical = ("1|2",)
     config.data.group_pattern = r"^(\d+)"  # the patient; the letter is the side
-    config.encoder.name = "resnet50"
-    config.encoder.weights = "timm/resnet50.tv_in1k"
     config.augment.rotate_degrees = 5.0
     config.augment.translate = 0.05
     config.augment.scale = 0.05
