@@ -241,20 +241,27 @@ def summarize(folder: pathlib.Path, plans: Sequence[Plan]) -> dict[str, Any]:
             cell["unfinished"].append(p.name)
             continue
         found = json.loads(path.read_text())
-        test = found["final"]["test"]
+        test, val = found["final"]["test"], found["final"]["val"]
         scores = {name: test[name] for name in SCORES}
         for boundary in found["critical"]:
             rates = test["boundaries"][boundary]
             scores[f"error {boundary}"] = rates["error_rate"]
             scores[f"crossing {boundary}"] = rates["crossing_rate"]
         cell["runs"].append(
-            {"name": p.name, "test": scores, "margins": found["margins"]}
+            {
+                "name": p.name,
+                "val": {name: val[name] for name in SCORES},
+                "test": scores,
+                "margins": found["margins"],
+            }
         )
     for cell in cells.values():
-        names = cell["runs"][0]["test"] if cell["runs"] else ()
-        cell["test"] = {
-            name: _spread([run["test"][name] for run in cell["runs"]]) for name in names
-        }
+        for split in ("val", "test"):
+            names = cell["runs"][0][split] if cell["runs"] else ()
+            cell[split] = {
+                name: _spread([run[split][name] for run in cell["runs"]])
+                for name in names
+            }
     return {"cells": list(cells.values())}
 
 
@@ -270,7 +277,8 @@ def _write_csv(path: pathlib.Path, summary: dict[str, Any]) -> None:
     rows = []
     for cell in summary["cells"]:
         for run in cell["runs"]:
-            rows.append({"run": run["name"]} | run["test"])
+            val = {f"val {name}": value for name, value in run["val"].items()}
+            rows.append({"run": run["name"]} | val | run["test"])
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["run"])
         writer.writeheader()
@@ -280,15 +288,19 @@ def _write_csv(path: pathlib.Path, summary: dict[str, Any]) -> None:
 def _show(summary: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     columns: dict[str, None] = {}
-    for cell in summary["cells"]:
-        columns |= dict.fromkeys(cell["test"])
+    shown = [
+        {f"val {k}": v for k, v in cell["val"].items()} | cell["test"]
+        for cell in summary["cells"]
+    ]
+    for scores in shown:
+        columns |= dict.fromkeys(scores)
     for name in ("settings", "runs", *columns):
         table.add_column(name, justify="left" if name == "settings" else "right")
-    for cell in summary["cells"]:
+    for cell, scores in zip(summary["cells"], shown, strict=True):
         settings = "  ".join(f"{k}={v}" for k, v in cell["settings"].items())
         row = [settings or "(as configured)", str(len(cell["runs"]))]
         for name in columns:
-            spread = cell["test"].get(name, {"mean": None})
+            spread = scores.get(name, {"mean": None})
             if spread["mean"] is None:
                 row.append("")
             elif spread["std"] is None:
