@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 
 from cloc_jax import encoders
-from cloc_jax.encoders import pretrained
+from cloc_jax.encoders import pretrained, torchvision_names
 
 # Read when Keras is imported, which must come after this module.
 os.environ["KERAS_BACKEND"] = "jax"
@@ -44,6 +44,19 @@ def random_like(name, shape, rng):
         return (np.round(rng.normal(0, 400, shape)) / 4096).astype(np.float32)
     fan_in = np.prod(shape[1:])
     return rng.normal(0, np.sqrt(2 / fan_in), shape).astype(np.float32)
+
+
+def random_weights(name, **options):
+    """Random weights for an encoder without a reference at hand."""
+    rng = np.random.default_rng(2)
+    _, state = abstract(name, channels=3, **options)
+    tensors = {}
+    for path, variable in nnx.to_flat_state(state):
+        key = torchvision_names.name_of(name, path)
+        shape = variable.shape
+        shape = (*shape[:1:-1], *shape[:2]) if len(shape) == 4 else shape[::-1]
+        tensors[key] = random_like(key, shape, rng)
+    return pretrained.canonical(tensors, {})
 
 
 def encoder(weights, *, channels=3, **options):

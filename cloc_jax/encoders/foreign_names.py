@@ -104,7 +104,7 @@ def _keras_layer(name: str) -> str:
 
 
 def _from_keras_layout(module: str, tensor: np.ndarray) -> np.ndarray:
-    if module == "classifier.0" and tensor.ndim == 2:
+    if module == "classifier.0" and tensor.ndim == 2 and len(tensor) % 49 == 0:
         # Its inputs are 7x7 positions of channels, in torchvision channels of them.
         tensor = tensor.reshape(7, 7, -1, tensor.shape[1])
         return tensor.transpose(3, 2, 0, 1).reshape(tensor.shape[3], -1)

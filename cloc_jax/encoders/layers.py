@@ -56,7 +56,10 @@ class BatchNorm(nnx.BatchNorm):
 
 
 def norm(features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> BatchNorm:
-    """Batch norm whose running statistics keep nine tenths a step, as torch's do."""
+    """Batch norm whose running statistics keep nine tenths a step, as torch's do.
+
+    The running variance is the biased one, as Keras', where torch keeps the unbiased.
+    """
     return BatchNorm(features, momentum=0.9, epsilon=epsilon, rngs=rngs)
 
 

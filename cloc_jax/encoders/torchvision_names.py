@@ -109,7 +109,7 @@ def recognise(shapes: Mapping[str, tuple[int, ...]]) -> str:
         for name, step in (("vgg16", 2), ("vgg16_bn", 3)):
             if convolutions == set(vgg_convolutions(step).values()):
                 return name
-        what = f"have tensors such as {some(shapes)}"
+        what = f"have tensors such as {some(shapes)}" if shapes else "have no tensors"
     raise ValueError(
         f"these weights {what}; this version knows {', '.join(TABLES)}, by the names "
         "of torchvision, timm or Keras."

@@ -1,0 +1,275 @@
+"""Encoders: input, parts, precision. tests/test_parity_*.py compare their numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from references import (
+    FLOAT32,
+    abstract,
+    encoder,
+    error,
+    features,
+    images,
+    random_like,
+    random_weights,
+)
+
+from cloc_jax import encoders
+from cloc_jax.encoders import layers, preprocessing
+
+
+def shapes(name, **options):
+    """An encoder without arrays."""
+    options = {"channels": 3} | options
+    return nnx.eval_shape(lambda: encoders.build(name, rngs=nnx.Rngs(0), **options))
+
+
+def run(model, function, *arguments):
+    """function(model, *arguments), compiled, with the running statistics."""
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    compiled = jax.jit(lambda state, *rest: function(nnx.merge(graph, state), *rest))
+    return compiled(state, *arguments)
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return random_weights("resnet18")
+
+
+def tiny(**options):
+    """The small encoder at its smallest, without compiling its initialisation."""
+    graph, state = abstract("small", channels=3, widths=(2, 2, 4, 4), **options)
+    rng = np.random.default_rng(0)
+
+    def draw(path, leaf):
+        name = "running_var" if "var" in str(path) else "weight"
+        return jnp.asarray(random_like(name, leaf.shape[::-1], rng).T)
+
+    return nnx.merge(graph, jax.tree_util.tree_map_with_path(draw, state))
+
+
+# ------------------------------------------------------------------- building
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("resnet", {}, "encoder.name is 'resnet'; this version has small, resnet18"),
+        ("resnet18", {"depth": 3}, "no encoder has the option depth; there are"),
+        ("resnet18", {"channels": 4}, "images have 4 channels; use 1"),
+        ("resnet18", {"grey": "mean"}, "encoder.grey is 'mean'; use one of repeat"),
+        ("resnet18", {"preprocessing": "caffe"}, "encoder.preprocessing is 'caffe'"),
+        ("resnet18", {"stride": "1x1"}, "resnet18 has 3x3"),
+        ("resnet50", {"stride": "2x2"}, "resnet50 has 3x3 or 1x1"),
+        ("resnet18", {"epsilon": 0.0}, "encoder.epsilon is 0.0"),
+        ("resnet18", {"dtype": "float16"}, "encoder.dtype is 'float16'"),
+        ("small", {"dtype": "half"}, "encoder.dtype is 'half'"),
+        ("small", {"widths": (1, 2)}, "encoder.widths is"),
+        ("vgg16", {"pooling": "max"}, "encoder.pooling is 'max'"),
+    ],
+)
+def test_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        shapes(name, **options)
+
+
+def test_options_of_other_encoders_are_left_out():
+    model = shapes("resnet18", widths=(1, 2, 3, 4), pooling="fc", epsilon=1e-3)
+    assert model.epsilon == 1e-3
+    assert "stride" in encoders.options_of("resnet50")
+    assert encoders.options_of("small") == ("widths", "dtype", "remat")
+
+
+@pytest.mark.parametrize(
+    "name, width",
+    [
+        ("small", 128),
+        ("resnet18", 512),
+        ("resnet34", 512),
+        ("resnet50", 2048),
+        ("vgg16", 4096),
+        ("vgg16_bn", 4096),
+        pytest.param("densenet121", 1024, marks=pytest.mark.slow),
+    ],
+)
+def test_sizes(name, width):
+    graph, state = abstract(name, channels=3)
+    pictures = jax.ShapeDtypeStruct((2, 32, 57, 3), jnp.uint8)
+    output = jax.eval_shape(lambda s, x: nnx.merge(graph, s)(x), state, pictures)
+    assert output.shape == (2, width)
+    assert output.dtype == jnp.float32
+    model = nnx.merge(graph, state)
+    assert model.features == width
+    groups = {path[0] for path, _ in nnx.to_flat_state(state)}
+    assert groups == set(model.parts)  # every parameter belongs to a part
+
+
+def test_every_encoder_is_tested():
+    assert len(encoders.ENCODERS) == 7  # see test_sizes
+
+
+def test_the_average_of_vgg():
+    model = shapes("vgg16", pooling="average")
+    assert model.features == 512 and model.parts[-1] == "layer4"
+
+
+def test_images_that_do_not_fit():
+    model = shapes("resnet18")
+    with pytest.raises(ValueError, match="images are 31x40; resnet18 needs at least"):
+        model.prepare(jnp.zeros((1, 31, 40, 3), jnp.uint8))
+    with pytest.raises(ValueError, match="images have 1 channels, but .* built for 3"):
+        model.prepare(jnp.zeros((1, 32, 32, 1), jnp.uint8))
+
+
+# ---------------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("name", ["small", "resnet18", "vgg16"])
+def test_leaving_and_entering_between_parts(name, resnet):
+    model = {
+        "small": tiny,
+        "resnet18": lambda: encoder(resnet),
+        "vgg16": lambda: encoder(random_weights(name, hidden=8), hidden=8),
+    }[name]()
+
+    def halves(model, pictures):
+        parts = [model.before(pictures, part) for part in model.parts]
+        pairs = zip(parts, model.parts, strict=True)
+        features = [model.after(x, part) for x, part in pairs]
+        return parts[0], features, model.before(pictures, None), model(pictures)
+
+    pictures = jnp.asarray(images((40, 32)))
+    first, features, last, whole = run(model, halves, pictures)
+    np.testing.assert_array_equal(
+        first, run(model, lambda m, x: m.prepare(x), pictures)
+    )
+    for each in (*features, last):
+        np.testing.assert_allclose(each, whole, rtol=1e-5, atol=1e-6)
+    assert whole.min() >= 0 and whole.max() > 0 and not model.is_signed
+    with pytest.raises(ValueError, match=f"{name} has no part 'layer9'; its parts are"):
+        model.before(pictures, "layer9")
+
+
+def test_a_network_without_batch_norm_can_be_evaluated():
+    nnx.view(shapes("vgg16"), use_running_average=True)
+
+
+# ---------------------------------------------------------------------- input
+
+
+def test_preprocessing():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), dtype=np.uint8)
+    expected = {
+        "imagenet_rgb": (pixels / 255 - [[[[0.485, 0.456, 0.406]]]])
+        / [[[[0.229, 0.224, 0.225]]]],
+        "caffe_bgr": pixels[..., ::-1] - [[[[103.939, 116.779, 123.68]]]],
+        "signed": pixels / 127.5 - 1,
+    }
+    assert expected.keys() == preprocessing.PREPROCESSINGS.keys()
+    for name, values in expected.items():
+        ours = preprocessing.normalise(jnp.asarray(pixels), name, "repeat")
+        np.testing.assert_allclose(ours, values, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", preprocessing.PREPROCESSINGS)
+def test_summed_grey_is_repeated_grey(name, resnet):
+    weights = resnet._replace(metadata=resnet.metadata | {"preprocessing": name})
+    pictures = jnp.asarray(images((37, 45), channels=1))
+    repeated, summed = (
+        run(
+            encoder(weights, channels=1, grey=grey),
+            lambda m, x: m.stem.conv(m.prepare(x)),
+            pictures,
+        )
+        for grey in ("repeat", "sum")
+    )
+    assert error(summed, repeated) < 1e-5  # at the borders too
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vgg16"])
+def test_summed_grey_starts_as_the_same_network(name):
+    @jax.jit
+    def kernels():
+        models = [
+            encoders.build(name, channels=1, grey=grey, hidden=8, rngs=nnx.Rngs(0))
+            for grey in ("repeat", "sum")
+        ]
+        stems = [model.stem for model in models]
+        first = [s.conv if name == "resnet18" else s.convs[0] for s in stems]
+        return [conv.kernel[...] for conv in first]
+
+    three, two = kernels()
+    assert three.shape[2] == 3 and two.shape[2] == 2
+    fan_in = np.prod(three.shape[:3])
+    assert np.std(three) == pytest.approx(np.sqrt(2 / fan_in), rel=0.05)  # He
+    expected = preprocessing.sum_over_colours(three, "imagenet_rgb")
+    np.testing.assert_allclose(two, expected, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------ precision
+
+
+def training_step(model, pictures):
+    """Features, gradients and statistics with batch statistics."""
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    @jax.jit
+    def step(params, rest, pictures):
+        def loss(params):
+            ours = nnx.merge(graph, params, rest, copy=True)
+            output = ours(pictures)
+            return (output**2).sum(), (output, nnx.state(ours, nnx.BatchStat))
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    return step(params, rest, pictures)
+
+
+def test_rematerialisation_changes_nothing():
+    pictures = jnp.asarray(images((32, 24), batch=4))
+    results = [training_step(tiny(remat=remat), pictures) for remat in (False, True)]
+    for kept, again in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(again, kept, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("remat, count", [(False, 0), (True, 1 + 8)])
+def test_each_residual_block_is_rematerialised(remat, count):
+    graph, state = abstract("resnet18", channels=3, remat=remat)
+    pictures = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.uint8)
+    trace = jax.make_jaxpr(lambda s, x: nnx.merge(graph, s)(x))(state, pictures)
+    names = [equation.primitive.name for equation in trace.eqns]
+    assert sum("remat" in name or "checkpoint" in name for name in names) == count
+
+
+def test_bfloat16():
+    pictures = jnp.asarray(images((48, 40), batch=4))
+    model = tiny(dtype="bfloat16")
+    graph, state = nnx.split(model)
+
+    def inside(state, pictures):
+        model = nnx.merge(graph, state)
+        return [model.before(pictures, part) for part in model.parts[1:]]
+
+    for entering in jax.eval_shape(inside, state, pictures):
+        assert entering.dtype == jnp.bfloat16
+    output, after = features(model, pictures, train=True)
+    assert output.dtype == np.float32
+    for path, variable in nnx.to_flat_state(nnx.state(after)):
+        assert variable.dtype == jnp.float32, path
+    mean = after.layer3.norm1.mean[...]
+    assert (mean != mean.astype(jnp.bfloat16).astype(jnp.float32)).any()
+    expected, _ = features(tiny(), pictures, train=True)
+    assert FLOAT32 < error(output, expected) < 0.1
+
+
+def test_batch_norm_computes_in_float32():
+    norm = layers.norm(3, rngs=nnx.Rngs(0))
+    norm.mean[...] = jnp.array([100.1, 0.3, -7.7], jnp.float32)
+    norm.var[...] = jnp.array([1e-3, 2.0, 0.7], jnp.float32)
+    x = jnp.asarray(norm.mean[...].reshape(1, 1, 1, 3) + 1, jnp.bfloat16)
+    found = norm(x, use_running_average=True)
+    exact = norm(x.astype(jnp.float32), use_running_average=True)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(found, exact.astype(jnp.bfloat16))
