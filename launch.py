@@ -217,18 +217,8 @@ def run_job(job: str, arguments: list[str]) -> int:
 
         probe.probe(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-probe"))
         return 0
-    if job == "sweep" or (job == "train" and FLAGS.folds):
-        from cloc_jax import sweep
-
-        place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
-        sweep.sweep(
-            FLAGS.config,
-            place,
-            vary=FLAGS.vary,
-            seeds=FLAGS.seeds,
-            folds=FLAGS.folds,
-        )
-        return 0
+    if job == "sweep" or FLAGS.folds:
+        return run_sweep()
     if job == "train":
         from cloc_jax import interrupts, train
 
@@ -247,6 +237,27 @@ def run_job(job: str, arguments: list[str]) -> int:
 
     failed = predict.predict(config, folder, arguments, FLAGS.output)
     return 1 if failed else 0
+
+
+def run_sweep() -> int:
+    from cloc_jax import interrupts, sweep
+
+    place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
+    try:
+        sweep.sweep(
+            FLAGS.config,
+            place,
+            vary=FLAGS.vary,
+            seeds=FLAGS.seeds,
+            folds=FLAGS.folds,
+        )
+    except interrupts.Interrupted as stop:
+        print(
+            f"stopped; the sweep in {place} goes on with the same command.",
+            file=sys.stderr,
+        )
+        return 128 + stop.number
+    return 0
 
 
 def run_weights() -> int:

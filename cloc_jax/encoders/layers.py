@@ -14,8 +14,25 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
+from cloc_jax.encoders import convolution
+
 Make = Callable[..., nnx.Module]  # `conv` or `norm` with a network's settings
 Activations = Float[Array, "batch height width features"]
+
+
+class Conv(nnx.Conv):
+    """nnx.Conv, with `convolution.convolve` in its place on a CPU."""
+
+    def __call__(self, x: Activations) -> Float[Array, "batch height2 width2 outputs"]:
+        if jax.default_backend() != "cpu":
+            return super().__call__(x)
+        kernel = self.kernel[...].astype(self.dtype)
+        stride: Any = self.strides  # as `conv` gave it, one number
+        pad = kernel.shape[0] // 2
+        y = convolution.convolve(x.astype(self.dtype), kernel, stride, pad)
+        if self.bias is None:
+            return y
+        return y + self.bias[...].astype(self.dtype)[None, None, None]
 
 
 def conv(
@@ -28,10 +45,10 @@ def conv(
     init: nnx.initializers.Initializer | None = None,
     dtype: str = "float32",
     rngs: nnx.Rngs,
-) -> nnx.Conv:
+) -> Conv:
     """A square convolution, padded so that stride 1 keeps the size."""
     pad = kernel // 2
-    return nnx.Conv(
+    return Conv(
         inputs,
         outputs,
         (kernel, kernel),

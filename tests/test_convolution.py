@@ -1,0 +1,44 @@
+"""Convolution by matrix products: XLA's value and gradients, for every shape."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from cloc_jax.encoders.convolution import convolve
+
+
+def reference(x, kernel, stride, pad):
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        ((pad, pad), (pad, pad)),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 10), (9, 5)])
+@pytest.mark.parametrize(
+    "window, stride, pad", [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3)]
+)
+def test_value_and_gradients(size, window, stride, pad):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, *size, 3)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(window, window, 3, 4)), jnp.float32)
+    results = []
+    for function in (convolve, reference):
+        y, back = jax.vjp(lambda x, k, f=function: f(x, k, stride, pad), x, kernel)
+        direction = jnp.asarray(rng.normal(size=y.shape), jnp.float32)
+        direction = results[0][3] if results else direction
+        results.append((y, *back(direction), direction))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_bfloat16_stays_bfloat16():
+    x = jnp.ones((1, 4, 4, 2), jnp.bfloat16)
+    kernel = jnp.ones((3, 3, 2, 2), jnp.bfloat16)
+    y, back = jax.vjp(lambda x, k: convolve(x, k, 1, 1), x, kernel)
+    assert [a.dtype for a in (y, *back(y))] == [jnp.bfloat16] * 3
