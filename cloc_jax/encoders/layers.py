@@ -23,7 +23,9 @@ Activations = Float[Array, "batch height width features"]
 class Conv(nnx.Conv):
     """nnx.Conv, with `convolution.convolve` in its place on a CPU."""
 
-    def __call__(self, x: Activations) -> Float[Array, "batch height2 width2 outputs"]:
+    def __call__(  # type: ignore[override]
+        self, x: Activations
+    ) -> Float[Array, "batch height2 width2 outputs"]:
         if jax.default_backend() != "cpu":
             return super().__call__(x)
         kernel = self.kernel[...].astype(self.dtype)
