@@ -1,9 +1,11 @@
 """Many runs on kept features as one compiled program.
 
 Runs that differ in their seed and the values of their margins only are the same program
-on other numbers: their states are stacked and `vmap` trains them side by side, an epoch
-a call. Batches, stop rules and what is written are those of a run trained alone; sums
-are taken in another order, so results agree to rounding, not to the bit.
+on other numbers: their states are stacked, and one compiled program trains all of them
+an epoch further. Accelerators do so side by side (`vmap`); on a CPU one run follows the
+other within the program, where its state stays in the cache and ended runs are skipped
+(measured: half the time of `vmap`). Batches, stop rules and what is written are those
+of a run trained alone; results agree to rounding.
 """
 
 import functools
@@ -126,9 +128,11 @@ class StageTogether:
         self.best = jax.tree.map(jnp.copy, self.carry.model)
         self.stops = [self.stage.stop.init() for _ in members]
         self.ended: dict[int, Ended] = {}
-        keys = [training_step.stage_key(m.config.seed, index) for m in members]
+        self.keys = jnp.stack(
+            [training_step.stage_key(m.config.seed, index) for m in members]
+        )
         self._run_epoch = _epoch_function(
-            training_step.step_function(graph, self.stage, optimizer), jnp.stack(keys)
+            training_step.step_function(graph, self.stage, optimizer)
         )
         self._predict = _predict_function(graph, members[0].method)
         self._margins = _margins_function(graph, members[0].method)
@@ -154,10 +158,14 @@ class StageTogether:
     def _train_epoch(self, epoch: int, started: float) -> None:
         steps = self.plans[0].steps_per_epoch
         pairs = zip(self.members, self.plans, strict=True)
-        rows = [self._rows(m, plan, epoch - 1) for m, plan in pairs]
-        train = self.data["train"]
-        self.carry = self._run_epoch(self.carry, train, np.stack(rows, axis=2))
-        outputs = {s: self._predict(self.carry.model, d) for s, d in self.data.items()}
+        rows = np.stack([self._rows(m, plan, epoch - 1) for m, plan in pairs])
+        train, models = self.data["train"], range(len(self.members))
+        goes_on = jnp.asarray([i not in self.ended for i in models])
+        self.carry = self._run_epoch(self.carry, train, rows, self.keys, goes_on)
+        outputs = {
+            split: self._predict(self.carry.model, data, goes_on)
+            for split, data in self.data.items()
+        }
         margins = np.asarray(self._margins(self.carry.model))
         bad, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
         seconds = time.monotonic() - started
@@ -235,34 +243,52 @@ class StageTogether:
         return np.stack([views, items], axis=1)
 
 
-def _epoch_function(step: Callable, keys: jax.Array) -> Callable:
-    """Compiled epoch of all runs: (carry, data, rows [step, 2, run, item]) -> carry."""
+def over_runs(function: Callable, goes_on: jax.Array, *stacked: Any) -> Any:
+    """`function` of every run that goes on; zeros, or anything, for the others."""
 
-    def run_epoch(carry: Carry, data: Data, rows: jax.Array) -> Carry:
-        def one(carry, rows):
-            batches = jax.vmap(_batch, (None, 1))(data, rows)
-            return jax.vmap(step)(carry, batches, keys), None
+    def one(runs):
+        alive, arguments = runs
+        shapes = jax.eval_shape(function, *arguments)
+        ended = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return jax.lax.cond(alive, lambda a: function(*a), lambda a: ended, arguments)
 
-        zeros = jax.tree.map(jnp.zeros_like, carry.totals)
-        return jax.lax.scan(one, carry._replace(totals=zeros), rows)[0]
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(one, (goes_on, stacked))
+    return jax.vmap(function)(*stacked)
+
+
+def _epoch_function(step: Callable) -> Callable:
+    """Compiled epoch: (carry, data, rows [run, step, 2, item], keys, goes_on)."""
+
+    def run_epoch(carry: Carry, data: Data, rows, keys, goes_on) -> Carry:
+        def one_run(carry: Carry, rows: jax.Array, key: jax.Array) -> Carry:
+            def one_step(carry, rows):
+                return step(carry, _batch(data, rows), key), None
+
+            zeros = jax.tree.map(jnp.zeros_like, carry.totals)
+            return jax.lax.scan(one_step, carry._replace(totals=zeros), rows)[0]
+
+        return over_runs(one_run, goes_on, carry, rows, keys)
 
     return jax.jit(run_epoch, donate_argnums=0)
 
 
 def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
-    """(states, data) -> what `method.predict` returns, [run, item, …]."""
+    """(states, data, goes_on) -> what `method.predict` returns, [run, item, …]."""
 
     def one(state: ModelState, inputs: jax.Array) -> dict[str, Any]:
         model = model_state.evaluating(graph, state)
         outputs = method.predict(model, inputs, None)
         return {k: v for k, v in outputs.items() if v is not None}
 
-    compiled = jax.jit(jax.vmap(one, (0, None)))
+    @jax.jit
+    def compiled(states: ModelState, inputs: jax.Array, goes_on: jax.Array):
+        return over_runs(lambda state: one(state, inputs), goes_on, states)
 
-    def predict(states: ModelState, data: Data) -> dict[str, np.ndarray]:
+    def predict(states: ModelState, data: Data, goes_on) -> dict[str, np.ndarray]:
         clean = data.inputs[0]
         parts = [
-            jax.device_get(compiled(states, clean[start : start + CHUNK]))
+            jax.device_get(compiled(states, clean[start : start + CHUNK], goes_on))
             for start in range(0, len(clean), CHUNK)
         ]
         return {k: np.concatenate([p[k] for p in parts], axis=1) for k in parts[0]}

@@ -15,7 +15,7 @@ def get_config():
     config.encoder.frozen = True
     config.method.projection = 128  # features cannot move, so the contrast needs it
     # Chosen on the validation data.
-    config.optimizer.learning_rate = 1e-4
+    config.optimizer.learning_rate = 3e-4
     config.train.batch_size = 256
     config.train.max_epochs = 60
     return config

@@ -3,7 +3,7 @@ dataset of what the frozen parts make of the images."""
 
 import copy
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from cloc_jax import (
 from cloc_jax.data import augment, pipeline
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import pretrained, weight_files
+from cloc_jax.encoders.identity import Identity
 from cloc_jax.run_folder import RunFolder
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
@@ -39,7 +40,7 @@ def check(config: ConfigDict) -> None:
             f"encoder.name is {encoder.name!r}; this version has "
             f"{', '.join(encoders.ENCODERS)}."
         )
-    parts = _parts(config)
+    parts = outline(config).parts
     if encoder.frozen and encoder.trainable_from:
         raise ValueError(
             "encoder.frozen keeps the whole encoder and encoder.trainable_from="
@@ -122,16 +123,33 @@ def entrance(config: ConfigDict) -> str:
 
 def frozen_groups(config: ConfigDict) -> tuple[str, ...]:
     """Parameter groups of the encoder that no stage trains."""
-    parts = _parts(config)
+    parts = outline(config).parts
     if config.encoder.frozen:
         return parts
     first = config.encoder.trainable_from
     return parts[: parts.index(first)] if first else ()
 
 
-def _parts(config: ConfigDict) -> tuple[str, ...]:
-    """Names of the encoder's parts in order."""
-    return nnx.eval_shape(lambda: build(config, nnx.Rngs(0))).parts
+class Outline(NamedTuple):
+    """What can be said of an encoder without building it."""
+
+    parts: tuple[str, ...]
+    features: int
+    is_signed: bool
+
+
+def outline(config: ConfigDict) -> Outline:
+    """The outline of the configured encoder."""
+    return _outline(config.encoder.name, config.encoder.pooling, config.encoder.widths)
+
+
+@functools.lru_cache(maxsize=8)  # tracing a deep network takes a second
+def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
+    options: dict[str, Any] = {"pooling": pooling, "widths": widths}
+    encoder = nnx.eval_shape(
+        lambda: encoders.build(name, channels=3, rngs=nnx.Rngs(0), **options)
+    )
+    return Outline(encoder.parts, encoder.features, encoder.is_signed)
 
 
 class Creator:
@@ -161,10 +179,13 @@ class Creator:
     def random(self, seed: int | np.uint32 | Array = 0) -> nnx.Module:
         """The model with everything drawn at random; may be traced."""
         rngs = nnx.Rngs(jax.random.key(seed))
-        encoder = build(self._config, rngs)
         first = entrance(self._config)
+        if first == FEATURES:
+            _, features, is_signed = outline(self._config)
+            return self._method.init(Identity(features, is_signed=is_signed), rngs)
+        encoder = build(self._config, rngs)
         if first:
-            encoder.keep_from(None if first == FEATURES else first)
+            encoder.keep_from(first)
         return self._method.init(encoder, rngs)
 
 

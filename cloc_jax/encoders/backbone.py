@@ -72,17 +72,17 @@ class Backbone(nnx.Module):
     ) -> Float[Array, "batch features"]:
         if self.entrance is None:
             return self.before(images, None)
-        return self.after(images, self.entrance) if self.parts else images
+        return self.after(images, self.entrance)
 
-    def keep_from(self, part: str | None) -> None:
-        """Drops the parts before this one, all of them for None.
+    def keep_from(self, part: str) -> None:
+        """Drops the parts before this one.
 
         The encoder then takes what `before` gives in place of images.
         """
-        place = len(self.parts) if part is None else self._place(part)
+        place = self._place(part)
         for name in self.parts[:place]:
             delattr(self, name)
-        self.parts, self.entrance = self.parts[place:], part or "features"
+        self.parts, self.entrance = self.parts[place:], part
 
     def before(
         self, images: UInt8[Array, "batch height width channels"], part: str | None
