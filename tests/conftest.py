@@ -1,5 +1,6 @@
 """Settings for all tests: several CPU devices, and nothing that JAX lets slip."""
 
+import importlib
 import os
 import pathlib
 
@@ -22,6 +23,26 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
+
+LIBRARIES = (
+    "beartype",
+    "flax.nnx",
+    "grain",
+    "matplotlib.figure",
+    "optax",
+    "orbax.checkpoint",
+    "rich.progress",
+)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Imports libraries before our modules do.
+
+    Within a module that jaxtyping checks, all they consist of would be compiled anew.
+    """
+    if not session.config.getoption("numprocesses"):  # else workers run the tests
+        for name in LIBRARIES:
+            importlib.import_module(name)
 
 
 @pytest.fixture
