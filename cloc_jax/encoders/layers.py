@@ -26,7 +26,8 @@ class Conv(nnx.Conv):
     def __call__(  # type: ignore[override]
         self, x: Activations
     ) -> Float[Array, "batch height2 width2 outputs"]:
-        if jax.default_backend() != "cpu":
+        # Large windows would be many products, which take long to compile.
+        if jax.default_backend() != "cpu" or self.kernel_size[0] > 3:
             return super().__call__(x)
         kernel = self.kernel[...].astype(self.dtype)
         stride: Any = self.strides  # as `conv` gave it, one number
