@@ -26,8 +26,10 @@ class Conv(nnx.Conv):
     def __call__(  # type: ignore[override]
         self, x: Activations
     ) -> Float[Array, "batch height2 width2 outputs"]:
-        # Large windows would be many products, which take long to compile.
-        if jax.default_backend() != "cpu" or self.kernel_size[0] > 3:
+        # Many products of few channels are no gain, and take long to compile.
+        window = self.kernel_size[0]
+        pays = window == 1 or (window == 3 and self.in_features >= 128)
+        if jax.default_backend() != "cpu" or not pays:
             return super().__call__(x)
         kernel = self.kernel[...].astype(self.dtype)
         stride: Any = self.strides  # as `conv` gave it, one number
