@@ -44,7 +44,7 @@ def _backward(stride, pad, saved, gradient):
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     batch, height, width, inputs = padded.shape
     rows, columns = ((n - 1) * stride + 1 for n in gradient.shape[1:3])
-    of_x: Array | float = 0.0
+    of_x = jnp.zeros_like(padded)
     of_kernel = []
     for i in range(window):
         for j in range(window):
@@ -64,7 +64,7 @@ def _backward(stride, pad, saved, gradient):
             )
             zero = jnp.zeros((), x.dtype)
             of_x = of_x + lax.pad(gradient @ kernel[i, j].T, zero, places)
-    inner = of_x[:, pad : height - pad, pad : width - pad]  # type: ignore[index]
+    inner = of_x[:, pad : height - pad, pad : width - pad]
     return inner, jnp.stack(of_kernel).reshape(kernel.shape)
 
 
