@@ -2,8 +2,9 @@
 
     python launch.py --config=configs/koa_frozen.py --config.data.root=…/kneeKL224
 
-The features of every knee are computed once; after that a run takes seconds, and
-`launch.py sweep` trains many seeds and margins at once.
+The features of every knee are computed once; after that a run takes a minute, and
+`launch.py sweep` trains many seeds and margins at once. The copy of KOA that was tried
+is equalised already: --config.data.equalize=False.
 """
 
 from configs import koa
@@ -14,8 +15,9 @@ def get_config():
     config.expect = "below the paper, which fine-tunes the encoder"
     config.encoder.frozen = True
     config.method.projection = 128  # features cannot move, so the contrast needs it
-    # Chosen on the validation data.
-    config.optimizer.learning_rate = 3e-4
+    # Chosen on the validation data, as the probe's regularisation is.
+    config.optimizer.learning_rate = 1e-4
+    config.train.monitor = "accuracy"
     config.train.batch_size = 256
     config.train.max_epochs = 60
     return config
