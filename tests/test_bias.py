@@ -15,7 +15,7 @@ class Train:
         order = np.arange(len(labels)) if order is None else order
         self.labels = labels[order]
         self.ids = [f"image-{i}" for i in order]
-        self.paths = [f"/root/{i}.png" for i in order]
+        self.paths = [f"/images/{i}.png" for i in order]
 
     def __len__(self):
         return len(self.ids)
@@ -51,7 +51,7 @@ def test_subsampling_keeps_a_share_and_its_images():
     assert len(changes["subsample 4:0.2"]) == 39
     for i in range(len(after)):
         assert after[i][0, 0, 0] == int(after.ids[i][6:]) % 256
-        assert after.paths[i] == f"/root/{after.ids[i][6:]}.png"
+        assert after.paths[i] == f"/images/{after.ids[i][6:]}.png"
     assert not set(after.ids) & set(changes["subsample 4:0.2"])
 
 

@@ -25,7 +25,7 @@ def items(count=60, split=None, group=None, start=0):
     found = [
         Item(
             id=f"{i % 3}/{i:04d}.png",
-            path=pathlib.Path(f"/root/{i}.png"),
+            path=pathlib.Path(f"/images/{i}.png"),
             label=i % 3,
             split=split and split(i),
             group=group and group(i),
