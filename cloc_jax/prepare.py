@@ -2,13 +2,12 @@
 
 import pathlib
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from cloc_jax import assemble
 from cloc_jax.data import preparation
-from cloc_jax.data.datasets import LAYOUTS, Dataset
-from cloc_jax.progress import console
+from cloc_jax.data.datasets import LAYOUTS
+from cloc_jax.progress import console, print_dataset
 
 
 def prepare(config: ConfigDict) -> None:
@@ -23,7 +22,7 @@ def prepare(config: ConfigDict) -> None:
         preparation.remove(old)
         console.print(f"removed {len(old)} preparations of what the images were before")
         dataset = assemble.load(config)
-    _show(dataset)
+    print_dataset(dataset)
     console.print(f"records  {dataset.details['prepared']}", soft_wrap=True)
     folds = LAYOUTS[name].protocol.folds
     if not folds:
@@ -33,14 +32,3 @@ def prepare(config: ConfigDict) -> None:
         other.data.fold = fold
         lists = assemble.load(other).details["splits"]
         console.print(f" fold {fold}  {lists}", soft_wrap=True)
-
-
-def _show(dataset: Dataset) -> None:
-    for note in dataset.notes:
-        console.print(f"  {note}")
-    for split, source in dataset.splits.items():
-        counts = np.bincount(source.labels, minlength=len(dataset.ranks))
-        shown = "  ".join(
-            f"{r}: {n}" for r, n in zip(dataset.ranks, counts, strict=True)
-        )
-        console.print(f"{split:>7}  {len(source)} images  ({shown})")

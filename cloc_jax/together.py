@@ -3,9 +3,9 @@
 Runs that differ in their seed and the values of their margins only are the same program
 on other numbers: their states are stacked, and one compiled program trains all of them
 an epoch further. Accelerators do so side by side (`vmap`); on a CPU one run follows the
-other within the program, where its state stays in the cache and ended runs are skipped
-(measured: half the time of `vmap`). Batches, stop rules and what is written are those
-of a run trained alone; results agree to rounding.
+other within the program, where its state stays in the cache and ended runs are skipped.
+Batches, stop rules and what is written are those of a run trained alone; results agree
+to rounding.
 """
 
 import functools

@@ -1,11 +1,11 @@
 """Convolution with gradients as matrix products, for CPUs.
 
 XLA's gradients of a convolution are convolutions whose windows are as large as the
-image or have holes, and on a CPU those are slow: the kernel's gradient of a 1x1
-convolution takes 2 to 50 times the time of the same product as a matrix product. Here a
-k x k convolution is a sum over the k x k places of the window, each a matrix product of
-a shifted image with one [inputs, outputs] slice of the kernel. XLA's forward pass is
-kept where it is good, for windows above 1x1.
+image or have holes, and on a CPU those are slow, most of all the gradient of a 1x1
+kernel, which is no more than a matrix product. Here a k x k convolution is a sum over
+the k x k places of the window, each a matrix product of a shifted image with one
+[inputs, outputs] slice of the kernel. XLA's forward pass is kept where it is good, for
+windows above 1x1.
 """
 
 import functools
