@@ -3,7 +3,6 @@
 The only job that reads the test split, and it changes nothing that training reads.
 """
 
-import csv
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from cloc_jax import (
     losses,
     metrics,
     model_state,
+    predictions,
     processes,
     report,
     sharding,
@@ -64,7 +64,7 @@ def score(
     graph, like = model_state.split(nnx.eval_shape(parts.create.random))
     predict = inference.predictor(graph, parts.method, parts.mesh)
     results: dict[str, Any] = {}
-    predictions: list[tuple[str, dict[str, np.ndarray]]] = []
+    found: dict[str, predictions.Predictions] = {}
     for index, stage in enumerate(parts.method.stages):
         state = checkpoint.load_model(
             folder.stage(stage.name), like, sharding.copied(parts.mesh)
@@ -85,7 +85,12 @@ def score(
                 outputs.get("probabilities"),
             )
             if is_last:
-                predictions.append((split, outputs))
+                found[split] = predictions.Predictions(
+                    list(source.ids),
+                    source.labels,
+                    outputs["label"],
+                    outputs.get("probabilities"),
+                )
         results["final" if is_last else "phase_one"] = scores
     trained = model_state.merge(graph, state)
     results |= _margins(trained, parts) | {
@@ -100,12 +105,13 @@ def score(
     }
     embed = inference.embedder(graph, parts.method, parts.mesh)
     test = parts.dataset.splits["test"]
-    found = inference.over(embed, state, test, parts.mesh, **_batching(config, test))
-    embeddings = found["embedding"]
+    batching = _batching(config, test)
+    outputs = inference.over(embed, state, test, parts.mesh, **batching)
+    embeddings = outputs["embedding"]
     if results["margins"] and config.method.contrast == "embedding":
         results["violated"] = _violated(embeddings, test.labels, results["margins"])
     if processes.is_first():
-        _write_predictions(folder.path / "predictions.csv", parts.dataset, predictions)
+        predictions.write(folder.path / predictions.NAME, found, parts.dataset.ranks)
         folders.write_json(folder.metrics, results)  # last: the run is now finished
     return Results(results, embeddings)
 
@@ -169,27 +175,6 @@ def _seconds(stages: list[dict[str, Any]]) -> dict[str, float]:
         ["phase_one", "phase_two"] if len(stages) == 2 else [s["name"] for s in stages]
     )
     return dict(zip(names, spent, strict=True)) | {"total": sum(spent)}
-
-
-def _write_predictions(path: pathlib.Path, dataset, predictions) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        columns = [f"p_{rank}" for rank in dataset.ranks]
-        writer.writerow(["item", "split", "true", "predicted", *columns])
-        for split, outputs in predictions:
-            source = dataset.splits[split]
-            probabilities = outputs.get("probabilities")
-            for i, label in enumerate(outputs["label"]):
-                row = [] if probabilities is None else probabilities[i]
-                writer.writerow(
-                    [
-                        source.ids[i],
-                        split,
-                        dataset.ranks[source.labels[i]],
-                        dataset.ranks[label],
-                        *(f"{p:.6f}" for p in row),
-                    ]
-                )
 
 
 def _write_examples(path: pathlib.Path, dataset) -> None:

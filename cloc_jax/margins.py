@@ -37,12 +37,22 @@ class Constant(nnx.Variable):
     """An array that belongs to the model but is never trained."""
 
 
+FORMS = ("softplus", "relu")
+
+
 class Margins(nnx.Module):
     """The margins of a model: `where(fixed, value, floor + softplus(theta))`.
 
     Fixed and learned margins share the leaf `theta`, which the optimizer cannot split,
     so a fixed one ignores its entry and gets gradient 0. With one `Margin` for several
     boundaries the value is shared.
+
+    Args:
+      margins: one a boundary, or one for all.
+      num_boundaries: between neighbouring ranks.
+      start: range of start values.
+      form: "softplus" stays above the floor; "relu" can get stuck on it.
+      budget: above 0, the sum that all margins are scaled to.
     """
 
     def __init__(
@@ -51,6 +61,8 @@ class Margins(nnx.Module):
         num_boundaries: int,
         *,
         start: tuple[float, float] = (0.5, 1.0),
+        form: str = "softplus",
+        budget: float = 0.0,
         rngs: nnx.Rngs,
     ):
         draws = jax.random.uniform(rngs.params(), (len(margins),), jnp.float32)
@@ -64,16 +76,18 @@ class Margins(nnx.Module):
         above = jnp.where(
             np.isnan(given), drawn - floor, np.nan_to_num(given) - floor
         ).astype(jnp.float32)
-        self.theta = nnx.Param(inverse_softplus(above))
+        self.theta = nnx.Param(above if form == "relu" else inverse_softplus(above))
         self.fixed = Constant(jnp.asarray(fixed))
         self.value = Constant(jnp.asarray(np.where(fixed, given, 1), jnp.float32))
         self.floor = Constant(jnp.asarray(floor, jnp.float32))
         self.num_boundaries = num_boundaries
+        self.form, self.budget = form, budget
 
     def __call__(self) -> Float[Array, "boundaries"]:
-        learned = self.floor[...] + jax.nn.softplus(self.theta[...])
-        values = jnp.where(self.fixed[...], self.value[...], learned)
-        return jnp.broadcast_to(values, (self.num_boundaries,))
+        above = getattr(jax.nn, self.form)(self.theta[...])
+        values = jnp.where(self.fixed[...], self.value[...], self.floor[...] + above)
+        values = jnp.broadcast_to(values, (self.num_boundaries,))
+        return values * (self.budget / values.sum()) if self.budget else values
 
 
 def positions(margins: Float[Array, "boundaries"]) -> Float[Array, "ranks"]:

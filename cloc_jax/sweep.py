@@ -205,7 +205,9 @@ def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
-    parts = assemble.build(plans[0].config)
+    common = copy.deepcopy(plans[0].config)
+    common.data.permute = 0
+    parts = assemble.build(common)
     runs = [_fresh(RunFolder(folder / p.name)) for p in plans]
     finished = train_together([p.config for p in plans], runs, parts)
     for p in plans:

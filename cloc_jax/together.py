@@ -39,7 +39,7 @@ from cloc_jax.run_folder import RunFolder, history_row
 from cloc_jax.training_step import Carry
 
 # Settings in which runs of one program may differ.
-FREE = ("seed", "method.margins", "method.rho")
+FREE = ("seed", "method.margins", "method.rho", "data.permute")
 CHUNK = 1024  # items evaluated at a time
 
 
@@ -48,6 +48,7 @@ class Member(NamedTuple):
 
     config: ConfigDict
     folder: RunFolder
+    dataset: Dataset  # the same items for all, training labels may differ
     method: methods.Method
     create: Any  # () -> the model as it starts
 
@@ -59,9 +60,8 @@ def train_together(
 
     Args:
       configs: resolved configurations that are equal but for the settings in FREE.
-      parts: of the first of them; its dataset holds features.
+      parts: of one of them, with labels as they came; its dataset holds features.
     """
-    description = assemble.describe(parts)
     members: list[Member] = []
     creators: dict[str, assemble.encoder.Creator] = {}  # compiled once a setting
     for config, folder in zip(configs, folders, strict=True):
@@ -72,7 +72,9 @@ def train_together(
         setting = repr((config.method.margins, config.method.rho))
         creator = creators.setdefault(setting, assemble.encoder.Creator(config, method))
         create = functools.partial(creator, config.seed)
-        members.append(Member(config, folder, method, create))
+        dataset = assemble.permuted(parts.dataset, config.data.permute)
+        members.append(Member(config, folder, dataset, method, create))
+        description = assemble.describe(parts._replace(dataset=dataset))
         folder.create(config.to_dict(), description)
         assemble.encoder.keep_trunk(parts.trunk, folder)
     graph, first = model_state.split(members[0].create())
@@ -81,18 +83,11 @@ def train_together(
         if index:
             pairs = zip(members, states, strict=True)
             states = [_entered(member, graph, state, index) for member, state in pairs]
-        stage = StageTogether(members, states, graph, parts.dataset, index)
+        stage = StageTogether(members, states, graph, index)
         members, states = stage.train()
         if not members:
             break
     return [member.folder for member in members]
-
-
-class Data(NamedTuple):
-    """A split on the device."""
-
-    inputs: jax.Array  # [view, item, …]
-    labels: jax.Array  # [item]
 
 
 class Ended(NamedTuple):
@@ -109,17 +104,21 @@ class StageTogether:
         members: Sequence[Member],
         states: Sequence[ModelState],
         graph: nnx.GraphDef,
-        dataset: Dataset,
         index: int,
     ):
-        self.members, self.graph, self.dataset = members, graph, dataset
+        self.members, self.graph = members, graph
         self.index, self.stage = index, members[0].method.stages[index]
         self.plans = [
-            assemble.plan(m.config, dataset, self.stage, index) for m in members
+            assemble.plan(m.config, m.dataset, self.stage, index) for m in members
         ]
-        self.data = {s: _on_device(dataset.splits[s]) for s in ("train", "val")}
+        splits = members[0].dataset.splits
+        self.inputs = {s: _on_device(splits[s]) for s in ("train", "val")}
+        self.labels = jnp.asarray(
+            [m.dataset.splits["train"].labels for m in members], jnp.int32
+        )
         optimizer = assemble.build_optimizer(members[0].config, self.stage)
-        some = _batch(self.data["train"], jnp.zeros((2, 4), jnp.int32))
+        rows = jnp.zeros((2, 4), jnp.int32)
+        some = _batch(self.inputs["train"], self.labels[0], rows)
         names = training_step.scalar_names(graph, self.stage, states[0], some)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
         self.carry = jax.vmap(
@@ -159,12 +158,13 @@ class StageTogether:
         steps = self.plans[0].steps_per_epoch
         pairs = zip(self.members, self.plans, strict=True)
         rows = np.stack([self._rows(m, plan, epoch - 1) for m, plan in pairs])
-        train, models = self.data["train"], range(len(self.members))
-        goes_on = jnp.asarray([i not in self.ended for i in models])
-        self.carry = self._run_epoch(self.carry, train, rows, self.keys, goes_on)
+        goes_on = jnp.asarray([i not in self.ended for i in range(len(self.members))])
+        self.carry = self._run_epoch(
+            self.carry, self.inputs["train"], self.labels, rows, self.keys, goes_on
+        )
         outputs = {
-            split: self._predict(self.carry.model, data, goes_on)
-            for split, data in self.data.items()
+            split: self._predict(self.carry.model, inputs, goes_on)
+            for split, inputs in self.inputs.items()
         }
         margins = np.asarray(self._margins(self.carry.model))
         bad, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
@@ -185,7 +185,7 @@ class StageTogether:
                 self.stops[i], epoch, scores["train"], scores["val"]
             )
             self.stops[i] = verdicts[i].state
-            names = metrics.boundary_names(self.dataset.ranks)
+            names = metrics.boundary_names(member.dataset.ranks)
             row = history_row(
                 self.stage.name,
                 epoch=epoch,
@@ -206,10 +206,11 @@ class StageTogether:
                 self._hand_over(i, verdict, epoch, epoch * steps, seconds)
 
     def _score(self, split: str, outputs: dict[str, np.ndarray], i: int):
+        dataset = self.members[i].dataset
         return metrics.ordinal_metrics(
-            self.dataset.splits[split].labels,
+            dataset.splits[split].labels,
             outputs["label"][i],
-            self.dataset.ranks,
+            dataset.ranks,
             outputs["probabilities"][i] if "probabilities" in outputs else None,
         )
 
@@ -234,7 +235,7 @@ class StageTogether:
         steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
         items = np.stack([plan.batch(step) for step in steps]).astype(np.int32)
         views = np.zeros_like(items)
-        count = len(self.data["train"].inputs)
+        count = len(self.inputs["train"])
         if count > 1:
             for step, row in np.ndindex(*items.shape):
                 place = steps[step] * plan.batch_size + row
@@ -258,23 +259,27 @@ def over_runs(function: Callable, goes_on: jax.Array, *stacked: Any) -> Any:
 
 
 def _epoch_function(step: Callable) -> Callable:
-    """Compiled epoch: (carry, data, rows [run, step, 2, item], keys, goes_on)."""
+    """Compiled epoch of all runs.
 
-    def run_epoch(carry: Carry, data: Data, rows, keys, goes_on) -> Carry:
-        def one_run(carry: Carry, rows: jax.Array, key: jax.Array) -> Carry:
+    (carry, inputs [view, item, …], labels [run, item], rows [run, step, 2, item], keys,
+    goes_on [run]) -> carry
+    """
+
+    def run_epoch(carry: Carry, inputs, labels, rows, keys, goes_on) -> Carry:
+        def one_run(carry: Carry, labels, rows, key) -> Carry:
             def one_step(carry, rows):
-                return step(carry, _batch(data, rows), key), None
+                return step(carry, _batch(inputs, labels, rows), key), None
 
             zeros = jax.tree.map(jnp.zeros_like, carry.totals)
             return jax.lax.scan(one_step, carry._replace(totals=zeros), rows)[0]
 
-        return over_runs(one_run, goes_on, carry, rows, keys)
+        return over_runs(one_run, goes_on, carry, labels, rows, keys)
 
     return jax.jit(run_epoch, donate_argnums=0)
 
 
 def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
-    """(states, data, goes_on) -> what `method.predict` returns, [run, item, …]."""
+    """(states, inputs, goes_on) -> what `method.predict` returns, [run, item, …]."""
 
     def one(state: ModelState, inputs: jax.Array) -> dict[str, Any]:
         model = model_state.evaluating(graph, state)
@@ -285,8 +290,8 @@ def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
     def compiled(states: ModelState, inputs: jax.Array, goes_on: jax.Array):
         return over_runs(lambda state: one(state, inputs), goes_on, states)
 
-    def predict(states: ModelState, data: Data, goes_on) -> dict[str, np.ndarray]:
-        clean = data.inputs[0]
+    def predict(states: ModelState, inputs, goes_on) -> dict[str, np.ndarray]:
+        clean = inputs[0]
         parts = [
             jax.device_get(compiled(states, clean[start : start + CHUNK], goes_on))
             for start in range(0, len(clean), CHUNK)
@@ -306,21 +311,21 @@ def _margins_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
     return jax.jit(jax.vmap(one))
 
 
-def _batch(data: Data, rows: jax.Array) -> pipeline.Batch:
+def _batch(inputs: jax.Array, labels: jax.Array, rows: jax.Array) -> pipeline.Batch:
     """A training batch of the rows [2, item]: view and item."""
     views, items = rows
     return {
         "id": items,
-        "image": data.inputs[views, items],
-        "label": data.labels[items],
+        "image": inputs[views, items],
+        "label": labels[items],
         "mask": jnp.ones(items.shape, bool),
     }
 
 
-def _on_device(source: Any) -> Data:
+def _on_device(source: Any) -> jax.Array:
+    """All views of a split's items, [view, item, …]."""
     assert isinstance(source, derived.Activations)
-    views = np.stack([view.all() for view in source.views])
-    return Data(jnp.asarray(views), jnp.asarray(source.labels, jnp.int32))
+    return jnp.asarray(np.stack([view.all() for view in source.views]))
 
 
 @jax.jit

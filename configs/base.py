@@ -56,6 +56,9 @@ def get_config() -> ConfigDict:
     config.data.landmarks = ""
     # Training labels made wrong: ("1>2:0.6",) calls 60% of rank 1 rank 2.
     config.data.relabel = ()
+    # A number above 0 deals the training labels out anew at random, by that number: a
+    # null against which to read what was learnt.
+    config.data.permute = 0
     # Training images left out: ("4:0.2",) keeps 20% of rank 4.
     config.data.subsample = ()
     # Of carved splits, biased labels and drawn images; not config.seed.
@@ -124,6 +127,11 @@ def get_config() -> ConfigDict:
     config.method.margins = config_dict.FieldReference("learn", field_type=object)
     config.method.rho = 0.0  # floor of learnt margins
     config.method.margin_start = (0.5, 1.0)  # learnt margins start uniform in [a, b)
+    # Of learnt margins: softplus, or relu, which can reach 0 and merge two ranks.
+    config.method.margin_form = "softplus"
+    # Above 0: margins are proportions, scaled to this sum; cosines allow 2 behind a
+    # signed projection and 1 behind a ReLU. 0, the paper's: they are what they are.
+    config.method.margin_budget = 0.0
     config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
     # mean: over triplets (ours); paper: sum an anchor; official: as released.
     config.method.reduction = "mean"
@@ -132,8 +140,12 @@ def get_config() -> ConfigDict:
     config.method.algorithm = "auto"
     # Where the contrast acts: embedding (paper), hidden or logits (released README).
     config.method.contrast = "embedding"
-    # Width of a signed linear projection before contrast and classifier; 0 for none.
+    # Width of a linear projection before contrast and classifier; 0 for none.
     config.method.projection = 0
+    config.method.projection_relu = False  # with a ReLU behind it, cosines stay above 0
+    # Two layers (the paper's), or cosine: a prototype a rank, nearest by cosine; CLOC
+    # then asks for its margins between prototypes as well.
+    config.method.classifier = "layers"
     config.method.hidden = 256  # ours: width between the classifier's two layers
     config.method.activation = "relu"  # ours: relu, gelu or tanh between them
 
@@ -143,6 +155,9 @@ def get_config() -> ConfigDict:
     # Of the encoder's parameters; None for the same as the rest.
     config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
     config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
+    # Of the margins: adam or sgd, and their rate; "" and None for the same as the rest.
+    config.optimizer.margins = ""
+    config.optimizer.margin_learning_rate = config_dict.placeholder(float)
 
     config.mesh = ConfigDict()
     config.mesh.devices = 0  # over which a batch is split; 0 for all there are
@@ -155,6 +170,7 @@ def get_config() -> ConfigDict:
     config.train.stop_accuracy = 0.95  # clean train accuracy that ends phase one
     config.train.patience = 10  # epochs without improvement that end a phase
     config.train.monitor = "mae"  # ours: the validation metric that must improve
+    config.train.phases = 2  # 1 ends after phase one, to study margins alone
     # phase_one refines what phase one learnt, pretrained starts the network anew and
     # keeps only the margins; the paper says both.
     config.train.phase_two_init = "phase_one"

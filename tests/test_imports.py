@@ -31,6 +31,7 @@ ARROWS = {
     "margins": set(),
     "encoders": set(),
     "metrics": set(),
+    "predictions": set(),
     "optimizer": set(),
     "checkpoint": set(),
     "run_folder": set(),

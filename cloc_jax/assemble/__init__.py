@@ -3,6 +3,7 @@
 Every setting is checked here, before anything is compiled.
 """
 
+import copy
 import hashlib
 import json
 import pathlib
@@ -93,13 +94,31 @@ def build_dataset(config: ConfigDict) -> Dataset:
             raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
     dataset = prepare(load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
-    return dataset
+    return permuted(dataset, config.data.permute)
+
+
+def permuted(dataset: Dataset, number: int) -> Dataset:
+    """The dataset with its training labels dealt out anew, as `number` says; 0: not."""
+    if number < 0:
+        raise ValueError(f"data.permute is {number}; use 0 or more.")
+    if not number:
+        return dataset
+    train = copy.copy(dataset.splits["train"])
+    train.labels = np.random.default_rng(number).permutation(train.labels)
+    return dataset._replace(splits=dataset.splits | {"train": train})
 
 
 def with_method(parts: Parts, config: ConfigDict) -> Parts:
-    """The parts of a configuration that differs in its method's settings or seed."""
+    """The parts of a configuration that differs in its method's settings or seed.
+
+    Its training labels may be permuted, those of `parts` are as they came.
+    """
     method = build_method(config, len(parts.dataset.ranks), parts.mesh)
-    return parts._replace(method=method, create=encoder.Creator(config, method))
+    return parts._replace(
+        dataset=permuted(parts.dataset, config.data.permute),
+        method=method,
+        create=encoder.Creator(config, method),
+    )
 
 
 def load(config: ConfigDict) -> Dataset:
@@ -197,6 +216,7 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
         monitor=train.monitor,
         sampling=train.sampling,
         stop_accuracy=train.stop_accuracy,
+        phases=train.phases,
         phase_two_init=train.phase_two_init,
         **settings,
     )
@@ -206,12 +226,19 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
 
 
 def _with_encoder_settings(stage: methods.Stage, config: ConfigDict) -> methods.Stage:
-    """The stage with the encoder's frozen groups and learning rate as configured."""
-    rate, frozen = config.optimizer.encoder_learning_rate, encoder.frozen_groups(config)
+    """The stage with frozen groups and the groups' own optimizers as configured."""
+    own, frozen = config.optimizer, encoder.frozen_groups(config)
     trains = {g: dict(s) for g, s in stage.trains.items() if g not in frozen}
     for group in trains:
-        if rate is not None and group in methods.ENCODER:
-            trains[group] = {"learning_rate": rate} | trains[group]
+        settings = {
+            "learning_rate": own.encoder_learning_rate
+            if group in methods.ENCODER
+            else own.margin_learning_rate
+            if group == methods.MARGINS
+            else None,
+            "name": own.margins if group == methods.MARGINS else None,
+        }
+        trains[group] = {k: v for k, v in settings.items() if v} | trains[group]
     return stage._replace(trains=trains)
 
 
@@ -261,5 +288,6 @@ def plan(
 def build_optimizer(config: ConfigDict, stage: methods.Stage):
     """The optimizer of a stage."""
     settings = config.optimizer.to_dict()
-    settings.pop("encoder_learning_rate")  # it is in the stage's groups already
+    for name in ("encoder_learning_rate", "margins", "margin_learning_rate"):
+        settings.pop(name)  # they are in the stage's groups already
     return optimizer.build(stage.trains, methods.group_of, **settings)

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
-from cloc_jax.methods.method import ENCODER, Method, Stage, freeze, group_of
+from cloc_jax.methods.method import ENCODER, MARGINS, Method, Stage, freeze, group_of
 from cloc_jax.methods.stopping import Stop, Verdict
 
 __all__ = [
     "ENCODER",
+    "MARGINS",
     "METHODS",
     "Method",
     "Stage",

@@ -18,12 +18,16 @@ def ce(
     monitor: str,
     sampling: str,
     projection: int,
+    projection_relu: bool,
+    classifier: str,
     hidden: int,
     activation: str,
 ) -> Method:
     """One stage: cross-entropy until validation stops improving, the best is kept."""
     head: dict[str, Any] = {
         "projection": projection,
+        "projection_relu": projection_relu,
+        "classifier": classifier,
         "hidden": hidden,
         "activation": activation,
     }

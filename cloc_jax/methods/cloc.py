@@ -8,11 +8,13 @@ validation stops improving.
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
 from cloc_jax import losses, sharding
-from cloc_jax.margins import Margins, parse
+from cloc_jax.margins import FORMS, Margins, parse, positions
 from cloc_jax.methods import network
 from cloc_jax.methods.ce import cross_entropy
 from cloc_jax.methods.method import MARGINS, NETWORK, MarginView, Method, Stage
@@ -28,13 +30,18 @@ def cloc(
     monitor: str,
     sampling: str,
     projection: int,
+    projection_relu: bool,
+    classifier: str,
     hidden: int,
     activation: str,
     stop_accuracy: float,
+    phases: int,
     phase_two_init: str,
     margins: object,
     rho: float,
     margin_start: tuple[float, float],
+    margin_form: str,
+    margin_budget: float,
     weight: float,
     reduction: str,
     algorithm: str,
@@ -43,6 +50,8 @@ def cloc(
     """The paper's method; see `configs/base.py` for what each setting means."""
     head: dict[str, Any] = {
         "projection": projection,
+        "projection_relu": projection_relu,
+        "classifier": classifier,
         "hidden": hidden,
         "activation": activation,
     }
@@ -55,10 +64,23 @@ def cloc(
         ("method.contrast", contrast, network.CONTRASTS),
         ("method.reduction", reduction, losses.REDUCTIONS),
         ("method.algorithm", algorithm, losses.ALGORITHMS),
+        ("method.margin_form", margin_form, FORMS),
         ("train.phase_two_init", phase_two_init, ("phase_one", "pretrained")),
     ):
         if value not in choices:
             raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
+    if phases not in (1, 2):
+        raise ValueError(f"train.phases is {phases}; use 1 or 2.")
+    if margin_budget < 0:
+        raise ValueError(
+            f"method.margin_budget is {margin_budget}; it is the sum of all margins, "
+            "such as 1, or 0 for none."
+        )
+    if classifier == "cosine" and contrast == "hidden":
+        raise ValueError(
+            "method.contrast is hidden, but a cosine classifier has no hidden layer; "
+            "use embedding or logits, or method.classifier=layers."
+        )
 
     options: dict[str, Any] = {"reduction": reduction, "algorithm": algorithm}
     mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
@@ -67,14 +89,28 @@ def cloc(
         return network.Network(
             encoder,
             network.Head(encoder.features, num_ranks, **head, rngs=rngs),
-            Margins(entries, boundaries, start=margin_start, rngs=rngs),
+            Margins(
+                entries,
+                boundaries,
+                start=margin_start,
+                form=margin_form,
+                budget=margin_budget,
+                rngs=rngs,
+            ),
         )
 
     def loss(model, batch, rngs):
         outputs = model(batch["image"])
-        entropy, scalars = cross_entropy(outputs.logits, batch)
+        values, logits = model.margins(), outputs.logits
+        if classifier == "cosine":
+            # Every other rank's cosine gets its margin added, so that the right one
+            # has to win by as much. The margins themselves learn from MMNP only.
+            place = positions(jax.lax.stop_gradient(values))
+            apart = jnp.abs(place[batch["label"]][:, None] - place)
+            logits = logits + model.head.prototypes.scale() * apart
+        entropy, scalars = cross_entropy(logits, batch)
         contrast_loss = mmnp(
-            getattr(outputs, contrast), batch["label"], model.margins(), batch["mask"]
+            getattr(outputs, contrast), batch["label"], values, batch["mask"]
         )
         return entropy + weight * contrast_loss, scalars | {"mmnp": contrast_loss}
 
@@ -87,7 +123,8 @@ def cloc(
     def view(model):
         # Cosines of features behind a ReLU lie in [0, 1], others in [-1, 1].
         is_signed = {
-            "embedding": projection > 0 or model.encoder.is_signed,
+            "embedding": not projection_relu
+            and (projection > 0 or model.encoder.is_signed),
             "hidden": activation != "relu",
             "logits": True,
         }[contrast]
@@ -117,7 +154,7 @@ def cloc(
     )
     return Method(
         init,
-        (joint, refine),
+        (joint, refine) if phases == 2 else (joint,),
         network.embed,
         network.predict,
         margins=view,

@@ -1,8 +1,10 @@
 """The network of classifiers: encoder, optional projection, two linear layers."""
 
+import math
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, UInt8
 
@@ -15,6 +17,8 @@ Inputs = (
     | Float[Array, "batch height width channels"]
     | Float[Array, "batch features"]
 )
+CLASSIFIERS = ("layers", "cosine")
+FIRST_SCALE = 10.0  # of cosines, as logits of a cosine classifier
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jax.nn.tanh}
 CONTRASTS = ("embedding", "hidden", "logits")
 
@@ -27,8 +31,28 @@ class Outputs(NamedTuple):
     logits: Float[Array, "batch ranks"]
 
 
+class Prototypes(nnx.Module):
+    """A classifier by cosine: logits are scaled cosines to one vector a rank."""
+
+    def __init__(self, features: int, num_ranks: int, *, rngs: nnx.Rngs):
+        draw = nnx.initializers.normal(1.0)
+        self.vectors = nnx.Param(draw(rngs.params(), (num_ranks, features)))
+        self.log_scale = nnx.Param(jnp.full((), math.log(FIRST_SCALE), jnp.float32))
+
+    def scale(self) -> Float[Array, ""]:
+        """By how much a cosine is multiplied."""
+        return jnp.exp(self.log_scale[...])
+
+    def __call__(self, embedding: Float[Array, "batch dim"]):
+        return self.scale() * (_unit(embedding) @ _unit(self.vectors[...]).T)
+
+
+def _unit(rows):
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+
+
 class Head(nnx.Module):
-    """An optional linear, signed projection, then the classifier's two layers."""
+    """An optional projection, then two layers or prototypes that classify."""
 
     def __init__(
         self,
@@ -36,19 +60,29 @@ class Head(nnx.Module):
         num_ranks: int,
         *,
         projection: int,
+        projection_relu: bool,
+        classifier: str,
         hidden: int,
         activation: str,
         rngs: nnx.Rngs,
     ):
-        self.projection = (
-            nnx.Linear(features, projection, rngs=rngs) if (projection) else None
-        )
-        self.linear1 = nnx.Linear(projection or features, hidden, rngs=rngs)
-        self.linear2 = nnx.Linear(hidden, num_ranks, rngs=rngs)
-        self.activation = activation
+        self.projection = self.prototypes = None
+        if projection:
+            self.projection = nnx.Linear(features, projection, rngs=rngs)
+        width = projection or features
+        if classifier == "cosine":
+            self.prototypes = Prototypes(width, num_ranks, rngs=rngs)
+        else:
+            self.linear1 = nnx.Linear(width, hidden, rngs=rngs)
+            self.linear2 = nnx.Linear(hidden, num_ranks, rngs=rngs)
+        self.activation, self.projection_relu = activation, projection_relu
 
     def __call__(self, features: Float[Array, "batch features"]) -> Outputs:
         embedding = self.projection(features) if self.projection else features
+        if self.projection and self.projection_relu:
+            embedding = jax.nn.relu(embedding)
+        if self.prototypes:
+            return Outputs(embedding, embedding, self.prototypes(embedding))
         hidden = ACTIVATIONS[self.activation](self.linear1(embedding))
         return Outputs(embedding, hidden, self.linear2(hidden))
 
@@ -65,8 +99,25 @@ class Network(nnx.Module):
         return self.head(self.encoder(images))
 
 
-def check_head(*, projection: int, hidden: int, activation: str) -> None:
+def check_head(
+    *,
+    projection: int,
+    projection_relu: bool,
+    classifier: str,
+    hidden: int,
+    activation: str,
+) -> None:
     """ValueError where the head's settings make no sense."""
+    if classifier not in CLASSIFIERS:
+        raise ValueError(
+            f"method.classifier is {classifier!r}; use one of "
+            f"{', '.join(CLASSIFIERS)}."
+        )
+    if projection_relu and not projection:
+        raise ValueError(
+            "method.projection_relu puts a ReLU behind the projection, but "
+            "method.projection is 0; give it a width, such as 128."
+        )
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"method.activation is {activation!r}; use one of {', '.join(ACTIVATIONS)}."
@@ -88,7 +139,7 @@ def predict(
 ) -> dict[str, Float[Array, "..."] | Int[Array, "..."]]:
     """Label by the largest probability, value by the expected rank."""
     probabilities = jax.nn.softmax(model(images).logits)
-    ranks = jax.numpy.arange(probabilities.shape[1], dtype=probabilities.dtype)
+    ranks = jnp.arange(probabilities.shape[1], dtype=probabilities.dtype)
     return {
         "label": probabilities.argmax(1),
         "value": probabilities @ ranks,
