@@ -32,6 +32,7 @@ ARROWS = {
     "encoders": set(),
     "metrics": set(),
     "predictions": set(),
+    "intervals": set(),
     "optimizer": set(),
     "checkpoint": set(),
     "run_folder": set(),

@@ -1,0 +1,74 @@
+"""Intervals: equal to drawing images one by one, and covering what they promise."""
+
+import numpy as np
+import pytest
+
+from cloc_jax import intervals, metrics
+
+RANKS = ["0", "1", "2", "3"]
+
+
+def labels(seed, count=300):
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 4, count)
+    return true, np.clip(true + rng.integers(-1, 3, count), 0, 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_those_of_metrics(seed):
+    true, predicted = labels(seed)
+    whole = metrics.ordinal_metrics(true, predicted, RANKS)
+    confusion = np.array(whole["confusion"])
+    for name, value in intervals.scores(confusion).items():
+        assert value == pytest.approx(whole[name], rel=1e-12), name
+    for h, boundary in enumerate(metrics.boundary_names(RANKS)):
+        for name, value in intervals.boundary_rates(confusion, h).items():
+            assert value == pytest.approx(whole["boundaries"][boundary][name]), name
+
+
+def test_bootstrap_is_that_of_images_drawn_one_by_one():
+    true, predicted = labels(0)
+    rng = np.random.default_rng(1)
+    slow = []
+    for _ in range(600):
+        some = rng.integers(0, len(true), len(true))
+        slow.append(metrics.ordinal_metrics(true[some], predicted[some], RANKS)["qwk"])
+    confusion = metrics.ordinal_metrics(true, predicted, RANKS)["confusion"]
+    low, high = intervals.bootstrap(confusion)["qwk"]
+    # Both ends are estimates; 600 draws leave about a tenth of the width.
+    assert np.quantile(slow, [0.025, 0.975]) == pytest.approx(
+        [low, high], abs=(high - low) / 7
+    )
+
+
+def test_bootstrap_covers_the_true_accuracy():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        right = rng.binomial(400, 0.7)
+        ends = intervals.bootstrap([[right, 400 - right], [0, 0]], seed=seed)
+        covered += ends["accuracy"].low <= 0.7 <= ends["accuracy"].high
+    assert 180 <= covered <= 199  # 190 expected; four standard deviations are 12
+
+
+def test_undefined_is_nan_not_an_error():
+    ends = intervals.bootstrap_boundary([[5, 0], [0, 0]], 0)
+    assert np.isnan(ends["crossing_missed_rate"].low)
+    assert ends["crossing_false_alarm_rate"] == (0, 0)
+    assert np.isnan(intervals.bootstrap([[5, 0], [0, 0]])["qwk"].low)
+    assert np.isnan(intervals.over_seeds([0.5])).all()
+    assert np.isnan(intervals.binomial(0, 0)).all()
+
+
+def test_binomial_and_seeds_by_textbook_values():
+    # Clopper-Pearson of 0 and of 5 in 10.
+    assert intervals.binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
+    assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
+    # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
+    assert intervals.over_seeds([1, 2, 3]) == pytest.approx((-0.4841, 4.4841), abs=1e-4)
+
+
+@pytest.mark.parametrize("confusion", [[[0, 0], [0, 0]], [[1, 2, 3]], [1, 2]])
+def test_a_matrix_without_images_is_refused(confusion):
+    with pytest.raises(ValueError, match="confusion matrix"):
+        intervals.bootstrap(confusion)
