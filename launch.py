@@ -10,6 +10,11 @@
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
+    python launch.py control --boundary='1|2' --values=0.1,0.3,0.6 --seeds=5
+                                            what raising a margin buys and costs
+    python launch.py margins --seeds=10                 what learned margins mean
+    python launch.py collapse --seeds=3                 margins without precautions
+    python launch.py claims --run=runs --to=docs/claims.md   a page of all studies
     python launch.py probe --config=configs/koa_frozen.py …   a linear baseline
     python launch.py bench --what=loss|step|scaling     time the loss or the step
     python launch.py bench --what=data                  time reading and augmenting
@@ -24,6 +29,7 @@ import re
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -41,6 +47,10 @@ JOBS = (
     "evaluate",
     "predict",
     "sweep",
+    "control",
+    "margins",
+    "collapse",
+    "claims",
     "probe",
     "bench",
     "weights",
@@ -88,14 +98,26 @@ flags.DEFINE_multi_string(
     "sweep: a setting and its values, as 'method.margins=learn;0.3;0.6'; repeat the "
     "flag for several settings, every combination is trained.",
 )
-flags.DEFINE_integer("seeds", 1, "sweep: runs of each combination, seed after seed.")
+flags.DEFINE_integer(
+    "seeds", 1, "sweep and studies: runs of each setting, seed after seed."
+)
+flags.DEFINE_multi_string(
+    "boundary", [], "control: whose margin is set, as '1|2'; may be repeated."
+)
+flags.DEFINE_list("values", [], "control: the margins to set there.")
+flags.DEFINE_enum(
+    "kind", "fixed", ["fixed", "floor"], "control: at the values, or learned above."
+)
+flags.DEFINE_integer("draws", 20, "margins: permutations of the labels, as a null.")
 flags.DEFINE_string(
     "folds", "", "all, or such as 0,3: train these folds of the dataset, as a sweep."
 )
 flags.DEFINE_string(
     "from", "", "weights: a file, a folder, an archive or a name on the hub."
 )
-flags.DEFINE_string("to", "", "weights: the safetensors file to write.")
+flags.DEFINE_string(
+    "to", "", "weights: the safetensors file to write; claims: the page."
+)
 flags.DEFINE_string(
     "architecture", None, "weights: the network they must be of, such as resnet50."
 )
@@ -118,6 +140,8 @@ def parse_flags(argv: list[str]) -> list[str]:
     try:
         rest = FLAGS(argv)
         FLAGS.config.to_dict()  # a file that could not be loaded says so only now
+        if FLAGS.config.data.get("crop") == (None,):
+            FLAGS.config.data.crop = None  # how ml_collections reads a tuple's "None"
         return rest
     except flags.IllegalFlagValueError as error:
         problem, hint = f"{error}.", "configs/base.py shows the type of every field."
@@ -188,6 +212,13 @@ def run_job(job: str, arguments: list[str]) -> int:
             )
     if job == "weights":
         return run_weights()
+    if job == "claims":
+        from cloc_jax.studies import claims
+
+        target = pathlib.Path(FLAGS.to or "claims.md")
+        count = claims.write_claims(pathlib.Path(FLAGS.run or "runs"), target)
+        print(f"{count} studies, written to {target}")
+        return 0
     folder = RunFolder(FLAGS.run or default_run())
     if job in ("evaluate", "predict") or (job == "train" and FLAGS.resume):
         folder.read_config()  # a folder that is no run is named before libraries load
@@ -217,6 +248,8 @@ def run_job(job: str, arguments: list[str]) -> int:
 
         probe.probe(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-probe"))
         return 0
+    if job in ("control", "margins", "collapse"):
+        return run_study(job)
     if job == "sweep" or FLAGS.folds:
         return run_sweep()
     if job == "train":
@@ -240,20 +273,54 @@ def run_job(job: str, arguments: list[str]) -> int:
 
 
 def run_sweep() -> int:
-    from cloc_jax import interrupts, sweep
+    from cloc_jax import sweep
 
-    place = pathlib.Path(FLAGS.run or f"{default_run()}-sweep")
+    def run(place: pathlib.Path) -> None:
+        options = {"vary": FLAGS.vary, "seeds": FLAGS.seeds, "folds": FLAGS.folds}
+        sweep.sweep(FLAGS.config, place, **options)
+
+    return _run_many("sweep", run)
+
+
+def run_study(job: str) -> int:
+    from cloc_jax.studies import collapse, control, margins
+
+    def run(place: pathlib.Path) -> None:
+        if job == "control":
+            try:
+                values = [float(value) for value in FLAGS.values]
+            except ValueError:
+                raise ValueError(
+                    f"--values is {','.join(FLAGS.values)}; give numbers with commas "
+                    "between them, such as 0.1,0.3,0.6."
+                ) from None
+            control.control(
+                FLAGS.config,
+                place,
+                boundaries=FLAGS.boundary or FLAGS.config.data.critical,
+                values=values,
+                seeds=FLAGS.seeds,
+                kind=FLAGS.kind,
+            )
+        elif job == "margins":
+            options = {"seeds": FLAGS.seeds, "draws": FLAGS.draws}
+            margins.study_margins(FLAGS.config, place, **options)
+        else:
+            collapse.collapse(FLAGS.config, place, seeds=FLAGS.seeds)
+
+    return _run_many(job, run)
+
+
+def _run_many(job: str, run: Callable[[pathlib.Path], None]) -> int:
+    """A job of many runs, in a folder of its own."""
+    from cloc_jax import interrupts
+
+    place = pathlib.Path(FLAGS.run or f"{default_run()}-{job}")
     try:
-        sweep.sweep(
-            FLAGS.config,
-            place,
-            vary=FLAGS.vary,
-            seeds=FLAGS.seeds,
-            folds=FLAGS.folds,
-        )
+        run(place)
     except interrupts.Interrupted as stop:
         print(
-            f"stopped; the sweep in {place} goes on with the same command.",
+            f"stopped; the {job} in {place} goes on with the same command.",
             file=sys.stderr,
         )
         return 128 + stop.number

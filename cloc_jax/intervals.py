@@ -97,6 +97,53 @@ def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, np.ndarray]:
         }
 
 
+def redrawn(
+    true: np.ndarray,
+    predicted: np.ndarray,
+    num_ranks: int,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> np.ndarray:
+    """[draw, rank, rank]: mean confusion matrix of runs and images drawn again.
+
+    The draws depend on the seed and the numbers of runs and images alone, so the
+    results of two settings with the same of both belong together draw by draw, and
+    their differences are paired.
+
+    Args:
+      true: [image], index of the rank.
+      predicted: [run, image].
+    """
+    runs, images = predicted.shape
+    rng = np.random.default_rng(seed)
+    of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=draws) / runs
+    of_images = rng.multinomial(images, np.full(images, 1 / images), size=draws)
+    cells = np.eye(num_ranks**2, dtype=np.float32)
+    total = np.zeros((draws, num_ranks**2))
+    for run in range(runs):
+        counts = of_images.astype(np.float32) @ cells[true * num_ranks + predicted[run]]
+        total += of_runs[:, run, None] * counts
+    return total.reshape(draws, num_ranks, num_ranks)
+
+
+def two_sided(differences: np.ndarray) -> float:
+    """p-value that a difference is 0, from its draws."""
+    known = differences[np.isfinite(differences)]
+    least = min((known <= 0).sum(), (known >= 0).sum())
+    return float(min(1.0, 2 * (1 + least) / (1 + known.size)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values for several questions asked at once."""
+    order = np.argsort(p_values)
+    adjusted, largest = np.ones(len(p_values)), 0.0
+    for place, i in enumerate(order):
+        largest = max(largest, (len(p_values) - place) * p_values[i])
+        adjusted[i] = min(1.0, largest)
+    return adjusted.tolist()
+
+
 def binomial(count: int, total: int) -> Interval:
     """Clopper and Pearson's 95% interval of a rate: `count` of `total`."""
     from scipy import stats  # late: it takes a second

@@ -59,6 +59,17 @@ def sweep(
     """
     chosen = _folds(config.data.name, folds)
     plans = plan(config, vary=vary, seeds=seeds, folds=chosen)
+    run(plans, folder)
+    summary = summarize(folder, plans)
+    write_json(folder / "summary.json", summary)
+    _write_csv(folder / "summary.csv", summary)
+    _show(summary)
+    console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
+    return summary
+
+
+def run(plans: Sequence[Plan], folder: pathlib.Path) -> None:
+    """Trains and scores those of the runs that are not finished yet."""
     _begin(folder, plans)
     waiting = [p for p in plans if not RunFolder(folder / p.name).metrics.exists()]
     if len(waiting) < len(plans):
@@ -68,12 +79,6 @@ def sweep(
             _run_together(group, folder)
         else:
             _run_alone(group[0], folder)
-    summary = summarize(folder, plans)
-    write_json(folder / "summary.json", summary)
-    _write_csv(folder / "summary.csv", summary)
-    _show(summary)
-    console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
-    return summary
 
 
 def plan(
@@ -97,7 +102,7 @@ def plan(
     for values in itertools.product(*(values for _, values in varied)):
         overrides = dict(zip([name for name, _ in varied], values, strict=True))
         own = copy.deepcopy(config)
-        typed = {name: _set(own, name, text) for name, text in overrides.items()}
+        typed = {name: set_field(own, name, text) for name, text in overrides.items()}
         short = [f"{n.split('.')[-1]}={t}" for n, t in overrides.items()]
         name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(short)).strip("_")
         plans.append(Plan(name, typed, assemble.resolve(own)))
@@ -140,7 +145,7 @@ def _parse(text: str) -> tuple[str, list[str]]:
     return name.strip().removeprefix("config."), listed
 
 
-def _set(config: ConfigDict, name: str, text: str) -> Any:
+def set_field(config: ConfigDict, name: str, text: str) -> Any:
     """Sets a field from text, as the command line would; the value."""
     try:
         value = ast.literal_eval(text)

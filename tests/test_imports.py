@@ -18,6 +18,7 @@ JOBS = {
     "show",
     "together",
     "sweep",
+    "studies",
     "probe",
     "evaluate",
     "predict",

@@ -72,3 +72,49 @@ def test_binomial_and_seeds_by_textbook_values():
 def test_a_matrix_without_images_is_refused(confusion):
     with pytest.raises(ValueError, match="confusion matrix"):
         intervals.bootstrap(confusion)
+
+
+def test_redrawn_is_drawing_runs_and_images_one_by_one():
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 120)
+    shift = rng.random((4, 120)) < np.array([0.1, 0.2, 0.3, 0.6])[:, None]
+    predicted = np.clip(true + shift, 0, 2)
+    slow = []
+    for _ in range(2000):
+        runs, images = rng.integers(0, 4, 4), rng.integers(0, 120, 120)
+        slow.append((predicted[runs][:, images] == true[images]).mean())
+    drawn = intervals.scores(intervals.redrawn(true, predicted, 3))["accuracy"]
+    assert drawn.mean() == pytest.approx((predicted == true).mean(), abs=0.01)
+    assert drawn.std() == pytest.approx(np.std(slow), rel=0.1)
+
+
+def test_redrawn_pairs_settings_draw_by_draw():
+    true = np.random.default_rng(0).integers(0, 3, 80)
+    worse = np.clip(true[None] + np.ones((3, 1), int), 0, 2)
+    same = np.repeat(true[None], 3, 0)
+    a = intervals.scores(intervals.redrawn(true, same, 3))["accuracy"]
+    b = intervals.scores(intervals.redrawn(true, worse, 3))["accuracy"]
+    top = intervals.redrawn(true, same, 3)[:, 2, 2] / 80
+    np.testing.assert_allclose(a, 1)
+    np.testing.assert_allclose(b, top, rtol=1e-6)  # of worse, rank 2 alone is right
+
+
+def test_two_sided_is_uniform_under_no_difference():
+    rng = np.random.default_rng(0)
+    found = []
+    for seed in range(200):
+        true = rng.integers(0, 2, 150)
+        flips = rng.random((2, 6, 150)) < 0.3
+        first, second = (true ^ f for f in flips)
+        a = intervals.scores(intervals.redrawn(true, first, 2, seed=seed, draws=400))
+        b = intervals.scores(intervals.redrawn(true, second, 2, seed=seed, draws=400))
+        found.append(intervals.two_sided(a["accuracy"] - b["accuracy"]))
+    # Six runs drawn again vary a little less than six new ones: 5% become up to 10%.
+    assert 2 <= sum(p < 0.05 for p in found) <= 24
+    assert 60 <= sum(p < 0.5 for p in found) <= 150
+
+
+def test_holm_by_hand():
+    assert intervals.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert intervals.holm([0.5]) == [0.5]
+    assert intervals.holm([]) == []

@@ -104,3 +104,26 @@ def test_bad_ranges_are_refused():
         parse("learn", 4, floor=-0.1)
     with pytest.raises(ValueError, match="cannot start in"):
         parse("learn", 4, floor=2.0)
+
+
+def with_options(spec, **options):
+    return Margins(parse(spec, 4), 4, rngs=nnx.Rngs(0), **options)
+
+
+def test_a_budget_makes_margins_proportions():
+    module = with_options([1.0, 3.0, "learn=2", "learn=2"], budget=2.0)
+    np.testing.assert_allclose(module(), [0.25, 0.75, 0.5, 0.5], rtol=1e-6)
+    module.theta[...] = jnp.full(4, -20.0, jnp.float32)
+    assert float(module().sum()) == pytest.approx(2)  # what some lose, others gain
+    np.testing.assert_allclose(module()[:2], [0.5, 1.5], rtol=1e-5)
+    gradient = nnx.grad(lambda m: m().sum())(with_options("learn", budget=2.0))
+    np.testing.assert_allclose(gradient["theta"][...], 0, atol=1e-6)
+
+
+def test_relu_margins_reach_zero_and_stay_there():
+    module = with_options("learn=0.3", form="relu")
+    np.testing.assert_allclose(module(), np.full(4, 0.3), rtol=1e-6)
+    module.theta[...] = jnp.full(4, -0.1, jnp.float32)
+    assert (module() == 0).all()
+    gradient = nnx.grad(lambda m: m().sum())(module)
+    assert (gradient["theta"][...] == 0).all()

@@ -134,6 +134,12 @@ _FIBULA = np.array(
 )
 
 
+def centres() -> np.ndarray:
+    """[grade]: the mean severity of each grade."""
+    ends = np.array([0.0, *THRESHOLDS, 1.0])
+    return (ends[:-1] + ends[1:]) / 2
+
+
 def grade(severities: np.ndarray) -> np.ndarray:
     """Returns the int32 grade of each severity; a threshold belongs above it."""
     return np.searchsorted(THRESHOLDS, severities, side="right").astype(np.int32)

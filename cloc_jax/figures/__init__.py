@@ -6,16 +6,27 @@ thread.
 """
 
 from cloc_jax.figures.confusion import confusion, confusion_figure
+from cloc_jax.figures.control import control, control_figure
 from cloc_jax.figures.courses import curves, curves_figure, margins, margins_figure
 from cloc_jax.figures.embeddings import embedding, embedding_figure
 from cloc_jax.figures.growth import exponent, growth, growth_figure, series
+from cloc_jax.figures.margin_study import (
+    collapse,
+    collapse_figure,
+    margin_study,
+    margin_study_figure,
+)
 from cloc_jax.figures.sheet import Picture, Row, sheet, sheet_figure
 
 __all__ = [
     "Picture",
     "Row",
+    "collapse",
+    "collapse_figure",
     "confusion",
     "confusion_figure",
+    "control",
+    "control_figure",
     "curves",
     "curves_figure",
     "embedding",
@@ -23,6 +34,8 @@ __all__ = [
     "exponent",
     "growth",
     "growth_figure",
+    "margin_study",
+    "margin_study_figure",
     "margins",
     "margins_figure",
     "series",

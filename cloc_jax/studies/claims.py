@@ -1,0 +1,246 @@
+"""The paper's claims beside what runs here found, as one page.
+
+Every study leaves a JSON file. This reads all of them below a folder and writes a
+table: each claim, what was tried with which command, data and seeds, the figures with
+their intervals, and a verdict by a fixed rule.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cloc_jax.studies.control import ENTROPY, LEARNED
+
+HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "not shown", "not tested"
+DATASETS = {
+    "synthetic": "drawn knees",
+    "koa": "KOA",
+    "retinamnist": "RetinaMNIST",
+}
+
+
+class Claim(NamedTuple):
+    """Something the paper says, in our words."""
+
+    text: str
+    where: str  # in the paper
+    find: Callable[[str, Mapping[str, Any]], Iterator["Evidence"]] | None
+    why_not: str = ""  # where it cannot be tested
+
+
+class Evidence(NamedTuple):
+    """What one study says about a claim."""
+
+    setting: str
+    found: str
+    verdict: str
+
+
+def _lower_errors(rate: str, is_biased: bool) -> Callable:
+    """Learned margins against each value, at each boundary."""
+
+    def find(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
+        if kind != "control" or bool(study["relabel"]) != is_biased:
+            return
+        for boundary, verdict in study["verdicts"].items():
+            name = verdict["setting"]
+            score = study["settings"][name]["scores"][f"{boundary} {rate}"]
+            before = study["settings"][LEARNED]["scores"][f"{boundary} {rate}"]["mean"]
+            yield Evidence(
+                f"{boundary}, {name} (chosen on validation)",
+                f"{before:.3f} → {score['mean']:.3f}, difference "
+                f"{_signed(score['difference'], score['difference_interval'])}",
+                _verdict(score["difference_interval"], is_lower_better=True),
+            )
+
+    return find
+
+
+def _more_accurate(first: str, second: str, is_biased: bool) -> Callable:
+    """Accuracy of two settings of a control study; `first` is the better by claim."""
+
+    def find(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
+        if kind != "control" or bool(study["relabel"]) != is_biased:
+            return
+        chosen = next(iter(study["verdicts"].values()))["setting"]
+        names = [chosen if name == "fixed" else name for name in (first, second)]
+        scores = [study["settings"][name]["scores"]["accuracy"] for name in names]
+        # Intervals are kept for differences to the learned runs.
+        sign, other = (1, scores[0]) if second == LEARNED else (-1, scores[1])
+        ends = sorted(sign * end for end in other["difference_interval"])
+        yield Evidence(
+            f"{names[0]} against {names[1]}",
+            f"accuracy {scores[0]['mean']:.3f} against {scores[1]['mean']:.3f}, "
+            f"difference {_signed(sign * other['difference'], ends)}",
+            _verdict(ends, is_lower_better=False),
+        )
+
+    return find
+
+
+def _separability(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
+    if kind != "margins":
+        return
+    for key, what in (
+        ("true_gaps_correlation", "true gaps"),
+        ("separability_correlation", "AUC of a linear probe"),
+    ):
+        found = study.get(key)
+        if found and found["value"] is not None:
+            is_sure = found["p"] <= 0.05
+            verdict = (HOLDS if found["value"] > 0 else FAILS) if is_sure else OPEN
+            yield Evidence(
+                f"learned margins and {what}",
+                f"rank correlation {found['value']:+.2f}, p = {found['p']:.2f}",
+                verdict,
+            )
+
+
+def _differences(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
+    if kind == "margins":
+        real = len(study["real"])
+        yield Evidence(
+            f"{study['draws']} permutations, all pairs at once",
+            study["sentence"],
+            HOLDS if real else FAILS,
+        )
+
+
+def _precautions(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
+    if kind == "collapse":
+        found = study["settings"]
+        kept, lost = (
+            found[n]["collapsed"] for n in ("all precautions", "none of them")
+        )
+        verdict = HOLDS if kept < lost else (FAILS if lost else OPEN)
+        yield Evidence("phase one", study["sentence"], verdict)
+
+
+CLAIMS = (
+    Claim(
+        "A larger margin fixed at a critical boundary lowers the share of neighbours "
+        "mistaken for each other there.",
+        "Controllability, Table 2",
+        _lower_errors("error_rate", is_biased=False),
+    ),
+    Claim(
+        "The same, counting every image on the wrong side of the boundary.",
+        "our reading; the paper counts neighbours only",
+        _lower_errors("crossing_rate", is_biased=False),
+    ),
+    Claim(
+        "CLOC with learned margins is more accurate than cross-entropy.",
+        "Table 1",
+        _more_accurate(LEARNED, ENTROPY, is_biased=False),
+    ),
+    Claim(
+        "With biased training labels a fixed critical margin is more accurate than "
+        "learned margins.",
+        "Robustness to biases",
+        _more_accurate("fixed", LEARNED, is_biased=True),
+    ),
+    Claim(
+        "With biased training labels it makes fewer errors at that boundary.",
+        "Robustness to biases",
+        _lower_errors("crossing_rate", is_biased=True),
+    ),
+    Claim(
+        "Learned margins differ from boundary to boundary because of the data.",
+        "Interpretability",
+        _differences,
+    ),
+    Claim(
+        "Learned margins tell how separable neighbouring ranks are.",
+        "Interpretability, Discussion",
+        _separability,
+    ),
+    Claim(
+        "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
+        "Figure on precautions",
+        _precautions,
+    ),
+    Claim(
+        "All of this for a ResNet-50 trained end to end, as in the paper's tables.",
+        "Tables 1 and 2",
+        None,
+        "needs a GPU: the studies above keep the encoder frozen",
+    ),
+)
+
+
+def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
+    """Writes the page from all studies below a folder; returns how many there were."""
+    studies = [
+        (kind, json.loads(path.read_text()))
+        for kind in ("control", "margins", "collapse")
+        for path in sorted(folder.rglob(f"{kind}.json"))
+    ]
+    if not studies:
+        raise FileNotFoundError(
+            f"{folder} holds no study; run `launch.py control`, `margins` or "
+            "`collapse` first, or give --run= the folder above them."
+        )
+    target.write_text(_page(studies), encoding="utf-8")
+    return len(studies)
+
+
+def _page(studies: list[tuple[str, dict[str, Any]]]) -> str:
+    lines = [
+        "# Claims",
+        "",
+        "Written by `python launch.py claims` from the studies' JSON files; every "
+        "figure is theirs.",
+        "",
+        f'Verdicts: "{HOLDS}" where the 95% interval (or p <= 0.05) lies on the '
+        f'claimed side, "{FAILS}" where on the other, "{OPEN}" where it holds both.',
+        "",
+    ]
+    commands: dict[str, int] = {}
+    for claim in CLAIMS:
+        lines += [f"## {claim.text}", "", f"Paper: {claim.where}.", ""]
+        rows = []
+        for kind, study in studies:
+            number = commands.setdefault(study["command"], len(commands) + 1)
+            for evidence in claim.find(kind, study) if claim.find else ():
+                where = _data(study)
+                cells = (where, study["seeds"], *evidence, f"[{number}]")
+                rows.append("| " + " | ".join(_cell(c) for c in cells) + " |")
+        if rows:
+            head = ("Data", "Seeds", "Tried", "Found", "Verdict", "Command")
+            lines += [
+                "| " + " | ".join(head) + " |",
+                "|" + "---|" * len(head),
+                *rows,
+                "",
+            ]
+        else:
+            lines += [
+                f"{UNTESTED.capitalize()}{claim.why_not and ': '}{claim.why_not}.",
+                "",
+            ]
+    lines += ["## Commands", ""]
+    lines += [f"{n}. `{text}`" for text, n in commands.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _data(study: Mapping[str, Any]) -> str:
+    name = DATASETS.get(study["dataset"], study["dataset"])
+    size = "x".join(map(str, study["size"]))
+    frozen = "frozen " if study["is_frozen"] else ""
+    return f"{name}, {size}, {frozen}{study['encoder']}"
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|")
+
+
+def _verdict(ends: list[float], *, is_lower_better: bool) -> str:
+    low, high = ends
+    if low <= 0 <= high:
+        return OPEN
+    return HOLDS if (high < 0) == is_lower_better else FAILS
+
+
+def _signed(value: float, ends: list[float]) -> str:
+    return f"{value:+.3f} [{ends[0]:+.3f}, {ends[1]:+.3f}]"

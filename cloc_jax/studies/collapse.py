@@ -1,0 +1,77 @@
+"""Margin collapse: the paper's precautions, taken away one by one.
+
+Nothing in the loss keeps margins up, so a long phase one may shrink them to nothing.
+The paper holds against it softplus, starts in [0.5, 1), and a stop at 95% training
+accuracy; here each is switched off alone, and all of them together.
+"""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from cloc_jax import assemble, figures, metrics, studies, sweep
+from cloc_jax.studies import Setting
+from cloc_jax.studies.margins import COLLAPSED, NEVER, read_courses
+
+WITH, WITHOUT = "all precautions", "none of them"
+LOW_START = (0.05, 0.1)
+
+
+def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[str, Any]:
+    """Trains phase one with and without the precautions, and draws their margins."""
+    if config.method.name != "cloc":
+        raise ValueError(
+            f"method.name is {config.method.name!r}, which has no margins; use cloc."
+        )
+    common = config.copy_and_resolve_references()
+    common.train.phases = 1
+    ranks = assemble.build_dataset(config).ranks
+    relu = {"method.margin_form": "relu"}
+    start = {"method.margin_start": LOW_START}
+    long = {"train.stop_accuracy": NEVER, "train.patience": common.train.max_epochs}
+    settings = [
+        Setting(WITH, {}),
+        Setting("relu in place of softplus", relu),
+        Setting("starts of 0.05 to 0.1", start),
+        Setting("no early stop", long),
+        Setting(WITHOUT, relu | start | long),
+    ]
+    plans = studies.plan(common, settings, seeds)
+    sweep.run(studies.all_of(plans), folder)
+    names = metrics.boundary_names(ranks)
+    rows, found = [], {}
+    for name, runs in plans.items():
+        courses = [read_courses(folder, [run], names)[0] for run in runs]
+        ends = np.array([course[-1] for course in courses])  # [run, boundary]
+        found[name] = {
+            "courses": [course.tolist() for course in courses],
+            "collapsed": int((ends < COLLAPSED).any(1).sum()),
+            "epochs": [len(course) for course in courses],
+            "end": ends.mean(0).tolist(),
+        }
+        rows.append(
+            [
+                name,
+                "–".join(f"{f(found[name]['epochs'])}" for f in (min, max)),
+                " ".join(f"{v:.3f}" for v in ends.mean(0)),
+                f"{found[name]['collapsed']} of {len(runs)}",
+            ]
+        )
+    study = {
+        "seeds": seeds,
+        "ranks": list(ranks),
+        "boundaries": names,
+        "settings": found,
+        "sentence": (
+            f"A margin fell below {COLLAPSED} in {found[WITH]['collapsed']} of {seeds} "
+            f"runs with all precautions, and in {found[WITHOUT]['collapsed']} of "
+            f"{seeds} with none of them."
+        ),
+        "columns": ["Setting", "Epochs", "Margins at the end", "Runs that collapsed"],
+        "rows": rows,
+    }
+    figures.collapse(folder / "collapse.png", study)
+    studies.finish(folder, "collapse", study, plans[WITH][0])
+    return study

@@ -1,0 +1,28 @@
+"""Drawn knees on the frozen features of an ImageNet ResNet-50: studies in minutes.
+
+    python launch.py control --config=configs/drawn_frozen.py \
+        --config.encoder.weights=resnet50.safetensors \
+        --boundary='1|2' --values=0.1,0.3,0.6,1.0 --seeds=5
+
+The true severity behind the grades is known, so what margins say and do can be held
+against it.
+"""
+
+from configs import quickstart
+
+
+def get_config():
+    config = quickstart.get_config()
+    config.expect = ""
+    config.data.size = (96, 96)
+    config.data.num_train = 4000
+    config.data.num_val = 1000
+    config.data.num_test = 2000
+    config.encoder.name = "resnet50"
+    config.encoder.weights = "timm/resnet50.tv_in1k"
+    config.encoder.frozen = True
+    config.method.projection = 128  # features cannot move, so the contrast needs it
+    config.optimizer.learning_rate = 3e-4
+    config.train.batch_size = 256
+    config.train.max_epochs = 40
+    return config
