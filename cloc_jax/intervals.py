@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cloc_jax.metrics import boundary_rates, scores
+
 LEVEL = 0.95
 DRAWS = 2000
 
@@ -54,47 +56,6 @@ def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarr
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(total, counts.ravel() / total, size=draws)
     return drawn.reshape(draws, *counts.shape)
-
-
-def scores(confusions: np.ndarray) -> dict[str, np.ndarray]:
-    """Scores of confusion matrices [..., rank, rank]; NaN where not defined."""
-    counts = np.asarray(confusions, np.float64)
-    ranks = np.arange(counts.shape[-1])
-    distance = np.abs(ranks[:, None] - ranks)
-    total = counts.sum((-2, -1))
-    sizes, called = counts.sum(-1), counts.sum(-2)
-    chance = sizes[..., :, None] * called[..., None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        observed = (counts * distance**2).sum((-2, -1)) / total
-        expected = (chance * distance**2).sum((-2, -1)) / total**2
-        by_rank = (counts * distance).sum(-1) / sizes
-        return {
-            "accuracy": np.trace(counts, axis1=-2, axis2=-1) / total,
-            "mae": (counts * distance).sum((-2, -1)) / total,
-            "qwk": 1 - observed / expected,
-            "one_off_accuracy": (counts * (distance <= 1)).sum((-2, -1)) / total,
-            "macro_mae": np.nanmean(by_rank, axis=-1),
-        }
-
-
-def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, np.ndarray]:
-    """Error rates at the boundary between ranks h and h + 1, as `metrics` names them,
-    of confusion matrices [..., rank, rank]; NaN where no image could err."""
-    counts = np.asarray(confusions, np.float64)
-    sizes = counts.sum(-1)
-    missed, false_alarm = counts[..., h + 1, h], counts[..., h, h + 1]
-    crossing_missed = counts[..., h + 1 :, : h + 1].sum((-2, -1))
-    crossing_alarm = counts[..., : h + 1, h + 1 :].sum((-2, -1))
-    below, above = sizes[..., : h + 1].sum(-1), sizes[..., h + 1 :].sum(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "error_rate": (missed + false_alarm) / (sizes[..., h] + sizes[..., h + 1]),
-            "missed_rate": missed / sizes[..., h + 1],
-            "false_alarm_rate": false_alarm / sizes[..., h],
-            "crossing_rate": (crossing_missed + crossing_alarm) / (below + above),
-            "crossing_missed_rate": crossing_missed / above,
-            "crossing_false_alarm_rate": crossing_alarm / below,
-        }
 
 
 def redrawn(

@@ -49,24 +49,11 @@ def ordinal_metrics(
             "give one prediction for each sample."
         )
 
-    # Imported late: it takes a second, and prediction does without it.
-    from sklearn import metrics as sk_metrics
-
-    confusion = sk_metrics.confusion_matrix(
-        true, predicted, labels=np.arange(len(ranks))
-    )
+    cells = np.bincount(true * len(ranks) + predicted, minlength=len(ranks) ** 2)
+    confusion = cells.reshape(len(ranks), len(ranks))
     sizes = confusion.sum(axis=1)  # [rank], truly in it
-    distance = np.abs(true - predicted)  # [sample]
-    result: dict[str, Any] = {
-        "count": len(true),
-        "accuracy": float(np.mean(distance == 0)),
-        "mae": float(np.mean(distance)),
-        "qwk": _quadratic_kappa(true, predicted, len(ranks)),
-        "one_off_accuracy": float(np.mean(distance <= 1)),
-        "macro_mae": float(
-            np.mean([distance[true == rank].mean() for rank in np.unique(true)])
-        ),
-    }
+    result: dict[str, Any] = {"count": len(true)}
+    result |= {name: _defined(value) for name, value in scores(confusion).items()}
     if probabilities is not None:
         result["nll"] = _negative_log_likelihood(true, probabilities, len(ranks))
     result |= {
@@ -86,6 +73,47 @@ def ordinal_metrics(
     return result
 
 
+def scores(confusions: np.ndarray) -> dict[str, Any]:
+    """Scores of confusion matrices [..., rank, rank]; NaN where not defined."""
+    counts = np.asarray(confusions, np.float64)
+    ranks = np.arange(counts.shape[-1])
+    distance = np.abs(ranks[:, None] - ranks)
+    total = counts.sum((-2, -1))
+    sizes, called = counts.sum(-1), counts.sum(-2)
+    chance = sizes[..., :, None] * called[..., None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = (counts * distance**2).sum((-2, -1)) / total
+        expected = (chance * distance**2).sum((-2, -1)) / total**2
+        by_rank = (counts * distance).sum(-1) / sizes
+        return {
+            "accuracy": np.trace(counts, axis1=-2, axis2=-1) / total,
+            "mae": (counts * distance).sum((-2, -1)) / total,
+            "qwk": 1 - observed / expected,
+            "one_off_accuracy": (counts * (distance <= 1)).sum((-2, -1)) / total,
+            "macro_mae": np.nansum(by_rank, -1) / (sizes > 0).sum(-1),
+        }
+
+
+def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, Any]:
+    """Error rates at the boundary between ranks h and h + 1, as `metrics` names them,
+    of confusion matrices [..., rank, rank]; NaN where no image could err."""
+    counts = np.asarray(confusions, np.float64)
+    sizes = counts.sum(-1)
+    missed, false_alarm = counts[..., h + 1, h], counts[..., h, h + 1]
+    crossing_missed = counts[..., h + 1 :, : h + 1].sum((-2, -1))
+    crossing_alarm = counts[..., : h + 1, h + 1 :].sum((-2, -1))
+    below, above = sizes[..., : h + 1].sum(-1), sizes[..., h + 1 :].sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "error_rate": (missed + false_alarm) / (sizes[..., h] + sizes[..., h + 1]),
+            "missed_rate": missed / sizes[..., h + 1],
+            "false_alarm_rate": false_alarm / sizes[..., h],
+            "crossing_rate": (crossing_missed + crossing_alarm) / (below + above),
+            "crossing_missed_rate": crossing_missed / above,
+            "crossing_false_alarm_rate": crossing_alarm / below,
+        }
+
+
 def _boundary(confusion: np.ndarray, h: int) -> dict[str, float | int | None]:
     """Errors at the boundary between ranks h and h + 1.
 
@@ -94,36 +122,11 @@ def _boundary(confusion: np.ndarray, h: int) -> dict[str, float | int | None]:
     definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
     The `crossing` rates do: they count every sample on the wrong side of the boundary.
     """
-    sizes = confusion.sum(axis=1)  # [rank]
-    missed, false_alarm = int(confusion[h + 1, h]), int(confusion[h, h + 1])
-    crossing_missed = confusion[h + 1 :, : h + 1].sum()
-    crossing_false_alarm = confusion[: h + 1, h + 1 :].sum()
-    below, above = sizes[: h + 1].sum(), sizes[h + 1 :].sum()
-    return {
-        "error_rate": _ratio(missed + false_alarm, sizes[h] + sizes[h + 1]),
-        "missed_count": missed,
-        "false_alarm_count": false_alarm,
-        "missed_rate": _ratio(missed, sizes[h + 1]),
-        "false_alarm_rate": _ratio(false_alarm, sizes[h]),
-        "crossing_rate": _ratio(crossing_missed + crossing_false_alarm, below + above),
-        "crossing_missed_rate": _ratio(crossing_missed, above),
-        "crossing_false_alarm_rate": _ratio(crossing_false_alarm, below),
+    rates = boundary_rates(confusion, h)
+    return {name: _defined(value) for name, value in rates.items()} | {
+        "missed_count": int(confusion[h + 1, h]),
+        "false_alarm_count": int(confusion[h, h + 1]),
     }
-
-
-def _quadratic_kappa(
-    true: np.ndarray, predicted: np.ndarray, num_ranks: int
-) -> float | None:
-    """Cohen's kappa with quadratic weights over all ranks; None when 0 / 0."""
-    # Chance disagreement is zero only when everything falls into one rank.
-    if len(np.union1d(true, predicted)) == 1:
-        return None
-    from sklearn import metrics as sk_metrics  # late, as above
-
-    kappa = sk_metrics.cohen_kappa_score(
-        true, predicted, labels=np.arange(num_ranks), weights="quadratic"
-    )
-    return float(kappa) if math.isfinite(kappa) else None
 
 
 def _negative_log_likelihood(
@@ -164,6 +167,10 @@ def _checked_labels(name: str, labels: ArrayLike, num_ranks: int) -> np.ndarray:
             f"{num_ranks} ranks they must lie in 0 .. {num_ranks - 1}."
         )
     return labels.astype(np.int64)  # differences of unsigned labels would wrap round
+
+
+def _defined(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _ratio(part: int | np.integer, whole: int | np.integer) -> float | None:

@@ -33,7 +33,7 @@ ARROWS = {
     "encoders": set(),
     "metrics": set(),
     "predictions": set(),
-    "intervals": set(),
+    "intervals": {"metrics"},
     "optimizer": set(),
     "checkpoint": set(),
     "run_folder": set(),

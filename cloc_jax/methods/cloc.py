@@ -106,7 +106,7 @@ def cloc(
             # Every other rank's cosine gets its margin added, so that the right one
             # has to win by as much. The margins themselves learn from MMNP only.
             place = positions(jax.lax.stop_gradient(values))
-            apart = jnp.abs(place[batch["label"]][:, None] - place)
+            apart = jnp.abs(place[batch["label"]][:, None] - place[None])
             logits = logits + model.head.prototypes.scale() * apart
         entropy, scalars = cross_entropy(logits, batch)
         contrast_loss = mmnp(

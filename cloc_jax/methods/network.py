@@ -66,13 +66,13 @@ class Head(nnx.Module):
         activation: str,
         rngs: nnx.Rngs,
     ):
-        self.projection = self.prototypes = None
-        if projection:
-            self.projection = nnx.Linear(features, projection, rngs=rngs)
+        self.projection = (
+            nnx.Linear(features, projection, rngs=rngs) if projection else None
+        )
         width = projection or features
-        if classifier == "cosine":
-            self.prototypes = Prototypes(width, num_ranks, rngs=rngs)
-        else:
+        is_cosine = classifier == "cosine"
+        self.prototypes = Prototypes(width, num_ranks, rngs=rngs) if is_cosine else None
+        if not is_cosine:
             self.linear1 = nnx.Linear(width, hidden, rngs=rngs)
             self.linear2 = nnx.Linear(hidden, num_ranks, rngs=rngs)
         self.activation, self.projection_relu = activation, projection_relu
