@@ -9,6 +9,9 @@
     python launch.py prepare --config=…                 only prepare the images
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
+    python launch.py decide --run=DIR --boundary="1|2" --max-missed=0.05   from then on
+                                                        miss at most 5% at a boundary
+    python launch.py decide --run=DIR --cost="1|2=5"    or say what a mistake costs
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
     python launch.py probe --config=configs/koa_frozen.py …   a linear baseline
     python launch.py bench --what=loss|step|scaling     time the loss or the step
@@ -40,6 +43,7 @@ JOBS = (
     "show",
     "evaluate",
     "predict",
+    "decide",
     "sweep",
     "probe",
     "bench",
@@ -82,6 +86,31 @@ flags.DEFINE_bool(
     "calibrate", False, "bench: record which form of the loss is faster here."
 )
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
+flags.DEFINE_multi_string(
+    "boundary",
+    [],
+    "control, decide: a boundary that matters, as '1|2'; repeat the flag for several. "
+    "The run's critical ones by default.",
+)
+flags.DEFINE_float(
+    "max-missed",
+    None,
+    "decide: the largest share of the images above the boundary that may be put below.",
+)
+flags.DEFINE_multi_string(
+    "cost",
+    [],
+    "decide: in place of --max-missed, what a mistake at a boundary costs, as '1|2=5', "
+    "or '1|2=5:1' for missed and false alarm; repeat the flag for several. Others "
+    "cost 1.",
+)
+flags.DEFINE_bool(
+    "guarantee",
+    False,
+    "decide: let --max-missed hold beyond chance; needs a run that was trained with "
+    "--config.data.calibration_fraction above 0.",
+)
+flags.DEFINE_bool("remove", False, "decide: take the saved decision away.")
 flags.DEFINE_multi_string(
     "vary",
     [],
@@ -175,7 +204,7 @@ def run_job(job: str, arguments: list[str]) -> int:
             f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
             "written --config.data.root=DIR."
         )
-    if job in ("evaluate", "predict"):
+    if job in ("evaluate", "predict", "decide"):
         if not FLAGS.run:
             raise ValueError(f"{job} needs a trained run: add --run=DIR.")
         given = [a for a in sys.argv if a.startswith("--config.")]
@@ -189,8 +218,10 @@ def run_job(job: str, arguments: list[str]) -> int:
     if job == "weights":
         return run_weights()
     folder = RunFolder(FLAGS.run or default_run())
-    if job in ("evaluate", "predict") or (job == "train" and FLAGS.resume):
+    if job in ("evaluate", "predict", "decide") or (job == "train" and FLAGS.resume):
         folder.read_config()  # a folder that is no run is named before libraries load
+    if job == "decide":
+        return run_decide(folder)
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
@@ -257,6 +288,26 @@ def run_sweep() -> int:
             file=sys.stderr,
         )
         return 128 + stop.number
+    return 0
+
+
+def run_decide(folder: RunFolder) -> int:
+    from cloc_jax import decide  # light: neither JAX nor images
+
+    asked = {
+        "boundaries": FLAGS.boundary,
+        "max_missed": FLAGS["max-missed"].value,
+        "costs": FLAGS.cost,
+        "guarantee": FLAGS.guarantee,
+    }
+    if not FLAGS.remove:
+        decide.decide(folder, **asked)
+        return 0
+    if any(given not in (None, False, []) for given in asked.values()):
+        raise ValueError(
+            "--remove takes the saved decision away; give it alone, with --run only."
+        )
+    decide.remove(folder)
     return 0
 
 

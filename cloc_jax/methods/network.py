@@ -110,8 +110,7 @@ def check_head(
     """ValueError where the head's settings make no sense."""
     if classifier not in CLASSIFIERS:
         raise ValueError(
-            f"method.classifier is {classifier!r}; use one of "
-            f"{', '.join(CLASSIFIERS)}."
+            f"method.classifier is {classifier!r}; use one of {', '.join(CLASSIFIERS)}."
         )
     if projection_relu and not projection:
         raise ValueError(
