@@ -107,7 +107,7 @@ flags.DEFINE_multi_string(
 flags.DEFINE_bool(
     "guarantee",
     False,
-    "decide: let --max-missed hold beyond chance; needs a run that was trained with "
+    "decide: hold --max-missed by conformal risk control; needs a run trained with "
     "--config.data.calibration_fraction above 0.",
 )
 flags.DEFINE_bool("remove", False, "decide: take the saved decision away.")

@@ -109,8 +109,9 @@ class Decision:
         for name, threshold in (self.thresholds or {}).items():
             how = f"above {name} where the probability of that is over {threshold:.4g}"
             if self.max_missed is not None:
-                kind = "guaranteed to miss" if self.guarantee else "chosen to miss"
-                how += f", {kind} at most {100 * self.max_missed:g}%"
+                kind = "guaranteed" if self.guarantee else "chosen"
+                how += f", {kind} to miss at most {100 * self.max_missed:g}%"
+                how += " on average" if self.guarantee else ""
             lines.append(how)
         return [*lines, f"probabilities at temperature {self.temperature:.3g}"]
 

@@ -1,4 +1,4 @@
-"""From a listing to the indices of train, val and test, and of calibration if asked for.
+"""From a listing to the indices of train, val and test, and calibration if asked for.
 
 Shipped splits are used as they are, a fold or a drawn split is the test part, and what
 is missing is carved from train. A carved split is written down the first time, so that
