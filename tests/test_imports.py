@@ -111,6 +111,8 @@ def test_jobs_start_light():
 import sys
 import launch
 assert "jax" not in sys.modules and "numpy" not in sys.modules
+from cloc_jax import decide
+assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
 from cloc_jax import light_imports, predict, train
 assert light_imports.import_without("tensorboardX", "torch").SummaryWriter
 heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}
