@@ -348,7 +348,7 @@ def _say_price(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
         more = now.false_alarms - then.false_alarms
         text = (
             f"Of the {now.above} test images above {name}, {now.missed} are put below "
-            f"it, {_change(-fewer)} than before; of the {now.below} below it, "
+            f"it, {_change(-fewer)}; of the {now.below} below it, "
             f"{now.false_alarms} are put above, {_change(more)}; accuracy goes from "
             f"{accuracy[0]:.3f} to {accuracy[1]:.3f}."
         )
@@ -374,8 +374,8 @@ def _against_target(tally: Tally, target: float) -> str:
 
 def _change(more: int) -> str:
     if not more:
-        return "as many"
-    return f"{abs(more)} {'more' if more > 0 else 'fewer'}"
+        return "as many as before"
+    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than before"
 
 
 def _share(count: int, total: int) -> str:

@@ -75,20 +75,22 @@ def test_what_is_printed_is_what_happens_on_test(run, capsys):
     labels = decision.apply(test.probabilities)
     before = metrics.ordinal_metrics(test.true, test.predicted, RANKS)
     after = metrics.ordinal_metrics(test.true, labels, RANKS)
-    rows = {line[:24].strip(): line[24:] for line in out.splitlines()}
-    for name, scores in (("before", before), ("after", after)):
-        place = 0 if name == "before" else 1
+
+    def cells(title):
+        """What stands before the brackets in the two columns of a row."""
+        (line,) = (row for row in out.splitlines() if row.startswith(f"{title} "))
+        return [cell.split("(")[0].strip() for cell in line[len(title) :].split(")")]
+
+    for place, scores in enumerate((before, after)):
         rates = scores["boundaries"]["1|2"]
         for title, value in (
             ("accuracy", scores["accuracy"]),
             ("missed at 1|2", rates["crossing_missed_rate"]),
             ("false alarms at 1|2", rates["crossing_false_alarm_rate"]),
         ):
-            shown = rows[title].replace(")", ")|").split("|")[place]
-            assert shown.split()[0] == f"{100 * value:.1f}%", title
+            assert cells(title)[place] == f"{100 * value:.1f}%"
         for title in ("MAE", "QWK"):
-            shown = rows[title].replace(")", ")|").split("|")[place]
-            assert shown.split()[0] == f"{scores[title.lower()]:.3f}"
+            assert cells(title)[place] == f"{scores[title.lower()]:.3f}"
     for rank in RANKS:
         title = f"graded {rank} ({before['true_counts'][rank]} truly are)"
         (line,) = (row for row in out.splitlines() if row.startswith(title))

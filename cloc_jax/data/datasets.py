@@ -156,7 +156,8 @@ def load_synthetic(
     for name, count in (("train", num_train), ("val", num_val), ("test", num_test)):
         if count < 1:
             raise ValueError(f"data.num_{name} is {count}; use 1 or more.")
-    held = int(calibration_fraction * num_train + 0.5) if calibration_fraction else 0
+    is_share = 0 <= calibration_fraction < 1
+    held = int(calibration_fraction * num_train + 0.5) if is_share else 0
     if calibration_fraction and not 0 < held < num_train:
         raise ValueError(
             f"data.calibration_fraction={calibration_fraction} of {num_train} training "
