@@ -312,12 +312,12 @@ def _show(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
     columns = []
     for given in labels.values():
         counts = decisions.confusion(test.true, given, num_ranks)
-        scores, ends = intervals.scores(counts), intervals.bootstrap(counts)
+        scores, ends = intervals.scores(counts[None]), intervals.bootstrap(counts)
         right = int(np.trace(counts))
         cells = {
             "accuracy": _share(right, len(test.true)),
-            "MAE": _number(float(scores["mae"]), ends["mae"]),
-            "QWK": _number(float(scores["qwk"]), ends["qwk"]),
+            "MAE": _number(float(scores["mae"][0]), ends["mae"]),
+            "QWK": _number(float(scores["qwk"][0]), ends["qwk"]),
         }
         for name in shown:
             tally = _tally(test.true, given, names.index(name))

@@ -410,7 +410,7 @@ def _row(
     row: Row = {"threshold": threshold, "temperature": temperature}
     for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
         labels = by_thresholds(p, {h: threshold})
-        counts = confusion(true, labels, p.shape[1])
+        counts = confusion(true, labels, p.shape[1])[None]
         scores = intervals.scores(counts) | intervals.boundary_rates(counts, h)
         for name in (
             "accuracy",
@@ -419,7 +419,7 @@ def _row(
             "crossing_missed_rate",
             "crossing_false_alarm_rate",
         ):
-            value = float(scores[name])
+            value = float(scores[name][0])
             row[prefix + name] = value if math.isfinite(value) else None
     return row
 

@@ -116,8 +116,7 @@ def test_one_half_between_two_ranks_is_the_most_probable():
 
 def possible(scores):
     """Every threshold that makes a difference, from all above to all below."""
-    values = np.unique(scores)
-    return [-0.5, *((values[1:] + values[:-1]) / 2), 1.0]
+    return [-0.5, *np.unique(scores)]
 
 
 @settings(max_examples=80, deadline=None)
@@ -145,9 +144,10 @@ def test_the_largest_threshold_of_all(seed, h, target, guarantee):
             decisions.fit_thresholds(p, true, {"b": h}, target, guarantee)
         return
     found = decisions.fit_thresholds(p, true, {"b": h}, target, guarantee)["b"]
-    # The same images go above as with the best of all thresholds, and none is on it.
+    # The same images go above as with the best of all thresholds, and none is on it
+    # unless no number lies between it and the next.
     assert ((scores > found) == (scores > max(best))).all()
-    assert found not in scores
+    assert found not in scores or np.nextafter(found, 2) in scores
 
 
 def test_neighbouring_floats_are_told_apart():
