@@ -9,6 +9,9 @@
     python launch.py prepare --config=…                 only prepare the images
     python launch.py evaluate --run=DIR                 make the results again
     python launch.py predict --run=DIR image.png …      grade images
+    python launch.py decide --run=DIR --boundary="1|2" --max-missed=0.05   from then on
+                                                        miss at most 5% at a boundary
+    python launch.py decide --run=DIR --cost="1|2=5"    or say what a mistake costs
     python launch.py sweep --seeds=5 --vary='method.weight=0.5;1'   many runs, one table
     python launch.py control --boundary='1|2' --values=0.1,0.3,0.6 --seeds=5
                                             what raising a margin buys and costs
@@ -46,6 +49,7 @@ JOBS = (
     "show",
     "evaluate",
     "predict",
+    "decide",
     "sweep",
     "control",
     "margins",
@@ -93,6 +97,31 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_string("output", "", "predict: the CSV file to write.")
 flags.DEFINE_multi_string(
+    "boundary",
+    [],
+    "control, decide: a boundary that matters, as '1|2'; repeat the flag for several. "
+    "The run's critical ones by default.",
+)
+flags.DEFINE_float(
+    "max-missed",
+    None,
+    "decide: the largest share of the images above the boundary that may be put below.",
+)
+flags.DEFINE_multi_string(
+    "cost",
+    [],
+    "decide: in place of --max-missed, what a mistake at a boundary costs, as '1|2=5', "
+    "or '1|2=5:1' for missed and false alarm; repeat the flag for several. Others "
+    "cost 1.",
+)
+flags.DEFINE_bool(
+    "guarantee",
+    False,
+    "decide: hold --max-missed by conformal risk control; needs a run trained with "
+    "--config.data.calibration_fraction above 0.",
+)
+flags.DEFINE_bool("remove", False, "decide: take the saved decision away.")
+flags.DEFINE_multi_string(
     "vary",
     [],
     "sweep: a setting and its values, as 'method.margins=learn;0.3;0.6'; repeat the "
@@ -100,9 +129,6 @@ flags.DEFINE_multi_string(
 )
 flags.DEFINE_integer(
     "seeds", 1, "sweep and studies: runs of each setting, seed after seed."
-)
-flags.DEFINE_multi_string(
-    "boundary", [], "control: whose margin is set, as '1|2'; may be repeated."
 )
 flags.DEFINE_list("values", [], "control: the margins to set there.")
 flags.DEFINE_enum(
@@ -199,7 +225,7 @@ def run_job(job: str, arguments: list[str]) -> int:
             f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
             "written --config.data.root=DIR."
         )
-    if job in ("evaluate", "predict"):
+    if job in ("evaluate", "predict", "decide"):
         if not FLAGS.run:
             raise ValueError(f"{job} needs a trained run: add --run=DIR.")
         given = [a for a in sys.argv if a.startswith("--config.")]
@@ -220,8 +246,10 @@ def run_job(job: str, arguments: list[str]) -> int:
         print(f"{count} studies, written to {target}")
         return 0
     folder = RunFolder(FLAGS.run or default_run())
-    if job in ("evaluate", "predict") or (job == "train" and FLAGS.resume):
+    if job in ("evaluate", "predict", "decide") or (job == "train" and FLAGS.resume):
         folder.read_config()  # a folder that is no run is named before libraries load
+    if job == "decide":
+        return run_decide(folder)
     is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
     if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
         supervision.supervise()
@@ -324,6 +352,26 @@ def _run_many(job: str, run: Callable[[pathlib.Path], None]) -> int:
             file=sys.stderr,
         )
         return 128 + stop.number
+    return 0
+
+
+def run_decide(folder: RunFolder) -> int:
+    from cloc_jax import decide  # light: neither JAX nor images
+
+    asked = {
+        "boundaries": FLAGS.boundary,
+        "max_missed": FLAGS["max-missed"].value,
+        "costs": FLAGS.cost,
+        "guarantee": FLAGS.guarantee,
+    }
+    if not FLAGS.remove:
+        decide.decide(folder, **asked)
+        return 0
+    if any(given not in (None, False, []) for given in asked.values()):
+        raise ValueError(
+            "--remove takes the saved decision away; give it alone, with --run only."
+        )
+    decide.remove(folder)
     return 0
 
 

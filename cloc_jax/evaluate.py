@@ -29,7 +29,7 @@ from cloc_jax import (
     sharding,
 )
 from cloc_jax import run_folder as folders
-from cloc_jax.data import pipeline
+from cloc_jax.data import carving, pipeline
 from cloc_jax.progress import console
 
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
@@ -73,17 +73,21 @@ def score(
         if not is_last and index:
             continue  # the report compares the first phase with the end
         scores = {}
-        for split in ("val", "test"):
+        for split in ("val", "test", carving.CALIBRATION):
+            is_scored = split != carving.CALIBRATION
+            if split not in parts.dataset.splits or not (is_scored or is_last):
+                continue
             source = parts.dataset.splits[split]
             outputs = inference.over(
                 predict, state, source, parts.mesh, **_batching(config, source)
             )
-            scores[split] = metrics.ordinal_metrics(
-                source.labels,
-                outputs["label"],
-                parts.dataset.ranks,
-                outputs.get("probabilities"),
-            )
+            if is_scored:
+                scores[split] = metrics.ordinal_metrics(
+                    source.labels,
+                    outputs["label"],
+                    parts.dataset.ranks,
+                    outputs.get("probabilities"),
+                )
             if is_last:
                 found[split] = predictions.Predictions(
                     list(source.ids),

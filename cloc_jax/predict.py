@@ -15,9 +15,11 @@ from cloc_jax import run_folder as folders
 from cloc_jax.assemble import encoder
 from cloc_jax.data import augment, images
 from cloc_jax.data.layouts import listing
+from cloc_jax.decisions import Decision
 from cloc_jax.progress import console
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
+MOST_LIKELY = "most_likely"  # column beside what a decision chose
 
 
 class Stack:
@@ -43,11 +45,13 @@ def predict(
 ) -> int:
     """Prints and writes a table of predictions; returns how many files failed.
 
-    A file that cannot be read keeps its row, with the reason in place of a rank.
+    A file that cannot be read keeps its row, with the reason in place of a rank. Where
+    the run has a saved decision, that chooses the rank.
     """
     files = _files(paths)
     target = _target(folder, output)
     ranks = folder.read_dataset()["ranks"]
+    decision = _saved_decision(folder, ranks)
     mesh = sharding.make_mesh(config.mesh.devices)
     method = assemble.build_method(config, len(ranks), mesh)
     create = encoder.Creator(config, method)
@@ -64,9 +68,13 @@ def predict(
     chunk = min(config.train.eval_batch_size, len(files))
     for start in range(0, len(files), chunk):
         part = files[start : start + chunk]
-        rows += _predict_some(config, predictor, state, mesh, part, ranks, chunk, trunk)
+        rows += _predict_some(
+            config, predictor, state, mesh, part, ranks, chunk, trunk, decision
+        )
     with target.open("w", newline="") as file:
         columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
+        if decision:
+            columns.insert(2, MOST_LIKELY)
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(rows)
@@ -75,8 +83,38 @@ def predict(
     return sum("error" in row for row in rows)
 
 
+def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision | None:
+    """What `decide` left in the run's folder, if anything; and says so."""
+    if not folder.decision.exists():
+        return None
+    decision = Decision.from_json(folder.decision.read_text(), ranks)
+    console.print(f"labels by {folder.decision}:", soft_wrap=True)
+    for line in decision.describe():
+        console.print(f"  {line}", soft_wrap=True)
+    return decision
+
+
+def _decided(
+    outputs: dict[str, np.ndarray], decision: Decision
+) -> dict[str, np.ndarray]:
+    """Outputs with the decision's labels, and the probabilities it went by."""
+    if "probabilities" not in outputs:
+        raise ValueError(
+            "the run has a saved decision, but its method gives no probabilities; take "
+            "it away with `launch.py decide --run=DIR --remove`."
+        )
+    p = outputs["probabilities"]
+    calibrated = decision.calibrated(p)
+    return {
+        "label": decision.apply(p),
+        MOST_LIKELY: p.argmax(1),
+        "value": calibrated @ np.arange(p.shape[1]),
+        "probabilities": calibrated,
+    }
+
+
 def _predict_some(
-    config, predictor, state, mesh, files, ranks, batch_size, trunk
+    config, predictor, state, mesh, files, ranks, batch_size, trunk, decision
 ) -> list[dict[str, str]]:
     data, arrays, rows = config.data, [], []
     for path in files:
@@ -102,8 +140,12 @@ def _predict_some(
         batch_size=batch_size,
         threads=data.threads,
     )
+    if decision:
+        outputs = _decided(outputs, decision)
     for i, row in enumerate(read):
         row["predicted"] = ranks[outputs["label"][i]]
+        if decision:
+            row[MOST_LIKELY] = ranks[outputs[MOST_LIKELY][i]]
         row["expected"] = f"{outputs['value'][i]:.3f}"
         if "probabilities" in outputs:
             for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
@@ -166,6 +208,9 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("file", overflow="fold")
     table.add_column("predicted", justify="right")
+    is_decided = any(MOST_LIKELY in row for row in rows)
+    if is_decided:
+        table.add_column("most likely", justify="right")
     few = len(ranks) <= 10
     for rank in ranks if few else ():
         table.add_column(f"p({rank})", justify="right")
@@ -174,7 +219,8 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
             table.add_row(row["file"], Text(row["error"], style="red"))
             continue
         chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
-        table.add_row(row["file"], row["predicted"], *(chances if few else ()))
+        chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]
+        table.add_row(row["file"], *chosen, *(chances if few else ()))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"… and {len(rows) - SHOWN} more in the file")

@@ -1,4 +1,4 @@
-"""predictions.csv: what a run said of every validation and test image."""
+"""predictions.csv: what a run said of every image it was not trained on."""
 
 import csv
 import pathlib

@@ -55,12 +55,13 @@ def print_dataset(dataset: Any) -> None:
     """What a dataset is: notes, and how many images each split has of each rank."""
     for note in dataset.notes:
         console.print(f"  {note}")
+    width = max(7, *map(len, dataset.splits))
     for split, source in dataset.splits.items():
         counts = np.bincount(source.labels, minlength=len(dataset.ranks))
         shown = "  ".join(
             f"{r}: {n}" for r, n in zip(dataset.ranks, counts, strict=True)
         )
-        console.print(f"{split:>7}  {len(source)} images  ({shown})")
+        console.print(f"{split:>{width}}  {len(source)} images  ({shown})")
 
 
 class Display:

@@ -9,6 +9,7 @@ trunk/<mark>/      the frozen parts of the encoder, where their output was kept;
                    the runs in a sweep, which share it
 tensorboard/       scalars
 metrics.json, predictions.csv, *.png, report.html, examples/     the result
+decision.json      how `predict` chooses labels, where `decide` wrote one
 """
 
 import itertools
@@ -30,6 +31,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
         self.metrics = self.path / "metrics.json"
+        self.decision = self.path / "decision.json"
 
     def trunk(self, mark: str = "") -> pathlib.Path | None:
         """Where the frozen parts with that mark lie, by default the run's own.

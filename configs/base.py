@@ -45,6 +45,9 @@ def get_config() -> ConfigDict:
     config.data.critical = ()
     config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped
     config.data.test_fraction = 0.15  # ours: carved where no test is shipped
+    # Above 0: this share of the training images becomes a split of its own that
+    # nothing is trained or chosen on, for `launch.py decide --guarantee`.
+    config.data.calibration_fraction = 0.0
     config.data.merge_val = False  # merge a shipped val into train, then carve
     # Own images and koa: regular expression that finds the patient or subject in a
     # file name, so that no patient is in two splits that are carved.

@@ -64,6 +64,38 @@ def test_drawn_splits_share_no_knee(tmp_path):
     assert counts(biased)["val"] == counts(dataset)["val"]
 
 
+def test_drawn_calibration_is_the_end_of_train(tmp_path):
+    fields = base.get_config().data.to_dict() | {"size": (24, 24), "channels": 1}
+    fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
+    plain = datasets.load("synthetic", fields, prepared=tmp_path)
+    asked = fields | {"calibration_fraction": 0.2, "relabel": ("0>1:1",)}
+    held = datasets.load("synthetic", asked, prepared=tmp_path)
+    assert list(held.splits) == ["train", "val", "test", "calibration"]
+    for split in ("val", "test"):
+        assert held.splits[split].ids == plain.splits[split].ids
+    train, end = plain.splits["train"], held.splits["calibration"]
+    assert [*held.splits["train"].ids, *end.ids] == list(train.ids) and len(end) == 4
+    assert end.labels.tolist() == train.labels[-4:].tolist()  # only train is biased
+    assert (end[3] == train[19]).all()
+    for fraction in (0.01, 0.99, 1.5, -0.2, float("nan")):
+        asked = fields | {"calibration_fraction": fraction}
+        with pytest.raises(ValueError, match="data.calibration_fraction="):
+            datasets.load("synthetic", asked, prepared=tmp_path)
+
+
+def test_calibration_has_a_list_of_its_own(tmp_path):
+    root = miniatures.MINIATURES["koa"](tmp_path / "source")
+    plain, _ = load("koa", root, tmp_path / "prepared")
+    held, _ = load("koa", root, tmp_path / "prepared", calibration_fraction=0.3)
+    assert plain.details["splits"] != held.details["splits"]
+    assert set(held.splits) - set(plain.splits) == {"calibration"}
+    parts = [*held.splits["train"].ids, *held.splits["calibration"].ids]
+    assert sorted(parts) == sorted(plain.splits["train"].ids)
+    again, _ = load("koa", root, tmp_path / "prepared", calibration_fraction=0.3)
+    assert again.splits["calibration"].ids == held.splits["calibration"].ids
+    assert said(again, "calibration as carved before")
+
+
 # --- all of them ---
 
 

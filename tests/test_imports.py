@@ -22,6 +22,7 @@ JOBS = {
     "probe",
     "evaluate",
     "predict",
+    "decide",
     "bench",
     "bench_data",
     "weights",
@@ -34,6 +35,8 @@ ARROWS = {
     "metrics": set(),
     "predictions": set(),
     "intervals": {"metrics"},
+    "calibration": {"intervals"},
+    "decisions": {"metrics", "predictions", "intervals", "calibration"},
     "optimizer": set(),
     "checkpoint": set(),
     "run_folder": set(),
@@ -109,6 +112,8 @@ def test_jobs_start_light():
 import sys
 import launch
 assert "jax" not in sys.modules and "numpy" not in sys.modules
+from cloc_jax import decide
+assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
 from cloc_jax import light_imports, predict, train
 assert light_imports.import_without("tensorboardX", "torch").SummaryWriter
 heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}

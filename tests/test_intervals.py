@@ -65,7 +65,9 @@ def test_binomial_and_seeds_by_textbook_values():
     assert intervals.binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
     assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
     # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
-    assert intervals.over_seeds([1.0, 2.0, 3.0]) == pytest.approx((-0.4841, 4.4841), abs=1e-4)
+    assert intervals.over_seeds([1.0, 2.0, 3.0]) == pytest.approx(
+        (-0.4841, 4.4841), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("confusion", [[[0, 0], [0, 0]], [[1, 2, 3]], [1, 2]])

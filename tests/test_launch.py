@@ -15,7 +15,8 @@ import orbax.checkpoint as ocp
 import pytest
 from launching import ROOT, TINY, launch
 
-from cloc_jax import evaluate, predict
+from cloc_jax import evaluate, predict, predictions
+from cloc_jax.decisions import Decision
 from cloc_jax.run_folder import RunFolder
 
 
@@ -210,6 +211,41 @@ def test_predict_equals_the_evaluation(finished, place):
     assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
 
 
+def test_predict_goes_by_a_saved_decision(finished, place):
+    run, _ = finished
+    copy = place / "decided"
+    shutil.copytree(run, copy)
+    process = launch("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
+    assert process.returncode == 0, process.stderr
+    text = (copy / "decision.json").read_text()
+    decision = Decision.from_json(text, [str(k) for k in range(5)])
+    process = launch(
+        "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
+    )
+    assert process.returncode == 0, process.stderr
+    assert "labels by decided/decision.json" in process.stdout
+    assert "at 1|2 a missed image costs 9" in process.stdout
+    found = predictions.read(run / "predictions.csv", decision.ranks)["test"]
+    shown = decision.calibrated(found.probabilities)
+    labels = decision.apply(found.probabilities)
+    known = {
+        tuple(f"{p:.4f}" for p in shown[i]): (str(labels[i]), str(found.predicted[i]))
+        for i in range(len(labels))
+    }
+    rows = list(csv.DictReader((place / "by.csv").open()))
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    for row in rows:
+        chances = tuple(row[f"p_{k}"] for k in range(5))
+        assert (row["predicted"], row["most_likely"]) == known[chances]
+        mean = sum(k * float(p) for k, p in enumerate(chances))
+        assert float(row["expected"]) == pytest.approx(mean, abs=2e-3)
+    assert any(row["predicted"] != row["most_likely"] for row in rows)
+    (copy / "decision.json").write_text(text.replace("temperature", "heat"))
+    process = launch("predict", "--run=decided", run / "examples", cwd=place)
+    assert process.returncode == 2
+    assert "saved decision cannot be read" in process.stderr
+
+
 def test_predict_goes_on_past_a_broken_file(finished, place):
     broken = place / "broken[old].png"  # not to be taken for markup
     broken.write_bytes(b"not an image")
@@ -251,6 +287,7 @@ def test_own_folder_of_images(place):
         "--config.data.root=images",
         "--config.data.order=('none','mild','severe')",
         "--config.data.channels=1",
+        "--config.data.calibration_fraction=0.2",
         "--config.method.name=ce",
         "--config.train.max_epochs=1",
         "--run=own",
@@ -261,6 +298,13 @@ def test_own_folder_of_images(place):
     assert metrics["ranks"] == ["none", "mild", "severe"]
     assert "phase_one" not in metrics and metrics["margins"] == {}
     assert not (place / "own" / "examples").exists()  # the images are files already
+    # Calibration is shown, recorded and predicted, but not scored.
+    assert "calibration  9 images" in process.stdout
+    sizes = json.loads((place / "own" / "dataset.json").read_text())["images"]
+    rows = list(csv.DictReader((place / "own" / "predictions.csv").open()))
+    for split in ("val", "test", "calibration"):
+        assert sum(r["split"] == split for r in rows) == sizes[split] > 0
+    assert set(metrics["final"]) == {"val", "test"}
 
 
 @pytest.mark.parametrize(

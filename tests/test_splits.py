@@ -196,3 +196,62 @@ def test_shipped_splits_are_not_read_from_a_list(tmp_path):
 def test_no_training_images():
     with pytest.raises(ValueError, match="no training images, only test, val"):
         divide(items(split=lambda i: "val" if i % 2 else "test"))
+
+
+# --- calibration ---
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_calibration_is_taken_from_train_alone(shipped):
+    names = ("train", "train", "train", "train", "val", "test")
+    some = items(600, split=(lambda i: names[i // 3 % 6]) if shipped else None)
+    plain, held = divide(some), divide(some, calibration_fraction=0.2)
+    assert list(plain.indices) == ["train", "val", "test"]
+    assert list(held.indices) == ["train", "val", "test", "calibration"]
+    for split in ("val", "test"):  # the same with and without
+        assert held.indices[split].tolist() == plain.indices[split].tolist()
+    both = np.concatenate([held.indices["train"], held.indices["calibration"]])
+    assert sorted(both) == plain.indices["train"].tolist()  # and no item twice
+    labels = np.array([item.label for item in some])
+    for rank in range(3):
+        before, chosen = (
+            int((labels[part] == rank).sum())
+            for part in (plain.indices["train"], held.indices["calibration"])
+        )
+        assert chosen == int(0.2 * before + 0.5)
+    assert held.carved == (() if shipped else ("test", "val")) + ("calibration",)
+    assert any("calibration was carved from train" in note for note in held.notes)
+    again, other = (divide(some, calibration_fraction=0.2, seed=s) for s in (0, 1))
+    chosen = [ids(some, d, "calibration") for d in (held, again, other)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_calibration_keeps_patients_whole():
+    some = items(300, group=lambda i: f"patient-{i % 60}")
+    division = divide(some, calibration_fraction=0.25)
+    patients = [{some[i].group for i in part} for part in division.indices.values()]
+    assert len(patients) == 4 and sum(map(len, patients)) == 60
+
+
+def test_calibration_never_changes(tmp_path):
+    path = tmp_path / "splits.json"
+    some = items(200)
+    first = save(path, some, calibration_fraction=0.2)
+    more = items(400)
+    later = save(path, more, calibration_fraction=0.2)
+    for split in ("val", "test", "calibration"):
+        assert ids(more, later, split) == ids(some, first, split)
+    assert any("calibration, test, val as carved before" in n for n in later.notes)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_calibration_that_is_no_share(fraction):
+    with pytest.raises(ValueError, match="data.calibration_fraction=.*0 for none"):
+        divide(items(), calibration_fraction=fraction)
+
+
+def test_too_few_images_for_calibration():
+    some = items(3, split=lambda i: "train") + items(3, split=lambda i: "val", start=3)
+    some = sorted(some + items(3, split=lambda i: "test", start=6))
+    with pytest.raises(ValueError, match="or go without: --config.data.calibration"):
+        divide(some, calibration_fraction=0.5)

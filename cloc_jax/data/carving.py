@@ -7,10 +7,21 @@ from collections.abc import Iterable, Sequence
 
 from cloc_jax.data.layouts.listing import Item, count_of
 
+CALIBRATION = "calibration"  # the split that only a guarantee is fitted on
+
 
 def check_fractions(
-    val_fraction: float, test_fraction: float, carved: dict[str, float]
+    val_fraction: float,
+    test_fraction: float,
+    calibration_fraction: float,
+    carved: dict[str, float],
 ) -> None:
+    """ValueError for shares that are none; `carved` has those of splits not shipped."""
+    if not 0 <= calibration_fraction < 1:
+        raise ValueError(
+            f"data.calibration_fraction={calibration_fraction} is not a share of the "
+            "training images; give a number below 1, e.g. 0.1, or 0 for none."
+        )
     fractions = {"val": val_fraction, "test": test_fraction}
     for split, fraction in fractions.items():
         if not 0 <= fraction < 1 or (split in carved and fraction == 0):
@@ -41,7 +52,10 @@ def carve(
     seed: int,
     notes: list[str],
 ) -> dict[str, list[Item]]:
-    """Train and the splits carved from it, groups kept whole."""
+    """Train and the splits carved from it, groups kept whole.
+
+    `fractions` names test and val, or one of them; or calibration alone.
+    """
     ranks_of: dict[str, set[int]] = collections.defaultdict(set)
     for item in items:
         ranks_of[groups[item.id]].add(item.label)
@@ -52,12 +66,12 @@ def carve(
     split_of = dict.fromkeys(ranks_of, "train")
     for stratum in strata.values():
         counts = _share(len(stratum), fractions)
-        # Test from the front and val from the back: the size of one does not move
+        # Test from the front and others from the back: the size of one does not move
         # the other when files are added.
-        if count := counts.get("test"):
-            split_of.update(dict.fromkeys(stratum[:count], "test"))
-        if count := counts.get("val"):
-            split_of.update(dict.fromkeys(stratum[-count:], "val"))
+        for split, count in counts.items():
+            if count:
+                part = stratum[:count] if split == "test" else stratum[-count:]
+                split_of.update(dict.fromkeys(part, split))
     _cover(split_of, ranks_of, ("train", *fractions), seed)
 
     carved: dict[str, list[Item]] = {split: [] for split in ("train", *fractions)}
@@ -65,10 +79,13 @@ def carve(
         carved[split_of[groups[item.id]]].append(item)
     for split in fractions:
         if not carved[split]:
+            without = f"ship a folder {split}"
+            if split == CALIBRATION:
+                without = "go without: --config.data.calibration_fraction=0"
             raise ValueError(
                 f"data.root: too few images to carve {split} from train "
                 f"({count_of(items)} in {len(ranks_of)} groups); give each rank at "
-                f"least {len(fractions) + 1} groups, or ship a folder {split}."
+                f"least {len(fractions) + 1} groups, or {without}."
             )
         count = sum(value == split for value in split_of.values())
         notes.append(
@@ -135,7 +152,9 @@ def shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> list
     """Notes on patients or subjects that are in two splits as shipped."""
     names = {s: {groups[item.id] for item in items} for s, items in splits.items()}
     notes = []
-    for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
+    pairs = [("train", "val"), ("train", "test"), ("val", "test")]
+    pairs += [(CALIBRATION, "test")] if CALIBRATION in splits else []
+    for first, second in pairs:
         shared = sorted(names[first] & names[second])
         if shared:
             notes.append(

@@ -1,4 +1,4 @@
-"""Datasets by name: ranks and the three splits as random-access sources."""
+"""Datasets by name: ranks and the splits as random-access sources."""
 
 import hashlib
 import inspect
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from cloc_jax.data import (
     bias,
+    carving,
     expected,
     preparation,
     remarks,
@@ -38,7 +39,7 @@ class Dataset(NamedTuple):
     """Graded images, split."""
 
     ranks: tuple[str, ...]  # names in order
-    splits: dict[str, Source]  # "train", "val", "test"
+    splits: dict[str, Source]  # "train", "val", "test"; "calibration" if asked for
     notes: list[str]  # what was inferred, for the user to see before training
     details: dict[str, Any] = {}  # what a run records beside that, as plain data
 
@@ -142,8 +143,12 @@ def load_synthetic(
     num_val: int,
     num_test: int,
     seed: int,
+    calibration_fraction: float,
 ) -> Dataset:
-    """Drawn knees; the splits are neighbouring stretches of one endless series."""
+    """Drawn knees; the splits are neighbouring stretches of one endless series.
+
+    Calibration takes the end of what would be train, so that val and test stay.
+    """
     if channels != 1:
         raise ValueError(
             f"data.channels is {channels}; the drawn knees are grey: use 1."
@@ -151,11 +156,24 @@ def load_synthetic(
     for name, count in (("train", num_train), ("val", num_val), ("test", num_test)):
         if count < 1:
             raise ValueError(f"data.num_{name} is {count}; use 1 or more.")
-    parts: dict[str, Source] = {}
-    start = 0
-    for split, count in (("train", num_train), ("val", num_val), ("test", num_test)):
-        parts[split] = synthetic.Knees(count, start=start, seed=seed, size=size)
-        start += count
+    is_share = 0 <= calibration_fraction < 1
+    held = int(calibration_fraction * num_train + 0.5) if is_share else 0
+    if calibration_fraction and not 0 < held < num_train:
+        raise ValueError(
+            f"data.calibration_fraction={calibration_fraction} of {num_train} training "
+            "images leaves none for calibration or none for training; use e.g. 0.1."
+        )
+    stretches = {
+        "train": (0, num_train - held),
+        "val": (num_train, num_val),
+        "test": (num_train + num_val, num_test),
+    }
+    if held:
+        stretches[carving.CALIBRATION] = (num_train - held, held)
+    parts: dict[str, Source] = {
+        split: synthetic.Knees(count, start=start, seed=seed, size=size)
+        for split, (start, count) in stretches.items()
+    }
     return Dataset(synthetic.RANKS, parts, ["drawn knees, stored nowhere"], {})
 
 
@@ -208,6 +226,8 @@ def _load(
         field: settings[field]
         for field in ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
     }
+    if settings["calibration_fraction"]:  # without, lists keep the names they had
+        how["calibration_fraction"] = settings["calibration_fraction"]
     about = {"dataset": name, "root": str(settings["root"])} | choice | how
     saved = home / f"splits-{_mark(choice | how)}.json"
     division = splits.divide(

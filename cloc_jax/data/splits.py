@@ -1,4 +1,4 @@
-"""From a listing to the indices of train, val and test.
+"""From a listing to the indices of train, val and test, and calibration if asked for.
 
 Shipped splits are used as they are, a fold or a drawn split is the test part, and what
 is missing is carved from train. A carved split is written down the first time, so that
@@ -51,9 +51,10 @@ def divide(
     val_fraction: float,
     test_fraction: float,
     seed: int,
+    calibration_fraction: float = 0.0,
     saved: pathlib.Path | None = None,
 ) -> Division:
-    """Divides items into train, val and test.
+    """Divides items into train, val and test, and calibration if asked for.
 
     A split that is missing is carved from train: stratified by rank, groups kept
     whole, chosen by a hash of seed and name. The same files give the same splits in
@@ -69,6 +70,8 @@ def divide(
         val_fraction: Share of the groups of each rank that a carved val receives.
         test_fraction: The same for a carved test.
         seed: Chooses among carved splits.
+        calibration_fraction: Share of the groups of each rank that calibration takes
+            of what would be train without it; val and test stay as they are.
         saved: File that a carved split was written to before, if it exists.
     """
     notes: list[str] = []
@@ -81,21 +84,30 @@ def divide(
         notes.append("data.merge_val is on, but there is no shipped val to merge.")
     fractions = {"test": test_fraction, "val": val_fraction}
     carved = {split: fractions[split] for split in fractions if split not in splits}
-    carving.check_fractions(val_fraction, test_fraction, carved)
+    carving.check_fractions(val_fraction, test_fraction, calibration_fraction, carved)
+    # One after the other, so that test and val are the same without calibration.
+    rounds = [carved]
+    if calibration_fraction:
+        rounds.append({carving.CALIBRATION: calibration_fraction})
     groups = carving.group_items(items)
-    if carved:
-        again = _carved_before(splits["train"], groups, carved, saved, notes)
-        splits |= again or carving.carve(splits["train"], groups, carved, seed, notes)
+    every = {split: share for part in rounds for split, share in part.items()}
+    if every:
+        again = _carved_before(splits["train"], groups, every, saved, notes)
+        splits |= again
+        for part in rounds if not again else ():
+            if part:
+                splits |= carving.carve(splits["train"], groups, part, seed, notes)
     if any(item.group for item in items):
         notes += carving.shared_groups(splits, groups)
-    for split in SPLITS:
+    names = (*SPLITS, *({carving.CALIBRATION} & set(every)))
+    for split in names:
         notes += _absent(split, splits[split], ranks)
     place = {item.id: index for index, item in enumerate(items)}
     indices = {
         split: np.array(sorted(place[item.id] for item in splits[split]), np.int64)
-        for split in SPLITS
+        for split in names
     }
-    return Division(indices, tuple(carved), notes)
+    return Division(indices, tuple(every), notes)
 
 
 def check_fold(protocol: Protocol, fold: int) -> None:
