@@ -79,9 +79,7 @@ def test_a_cosine_classifier_is_asked_for_the_margins():
     place = np.array([0.0, 0.1, 0.5, 0.7])
     asked = np.asarray(out.logits) + 10 * np.abs(place[labels][:, None] - place)
     entropy = optax.softmax_cross_entropy_with_integer_labels(asked, labels).mean()
-    mmnp = losses.mmnp(
-        out.embedding, batch["label"], jnp.asarray(values), batch["mask"]
-    )
+    mmnp = losses.mmnp(out.embedding, batch["label"], jnp.asarray(values))
     assert float(total) == pytest.approx(float(entropy + mmnp), rel=1e-5)
     assert float(scalars["cross_entropy"]) == pytest.approx(float(entropy), rel=1e-5)
     # Prediction knows no label, so no margin either.
