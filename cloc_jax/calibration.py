@@ -92,7 +92,7 @@ class Bin(NamedTuple):
     predicted: float  # mean probability
     observed: float  # how often it came true
     interval: Interval  # of that, 95%
-    count: int
+    images: int
 
 
 def reliability(
@@ -128,7 +128,7 @@ def expected_calibration_error(
 ) -> float:
     """Mean distance of predicted and observed over the bins of `reliability`."""
     found = reliability(probabilities, true, bins)
-    off = sum(abs(b.predicted - b.observed) * b.count for b in found)
+    off = sum(abs(b.predicted - b.observed) * b.images for b in found)
     return off / len(true)
 
 

@@ -345,24 +345,36 @@ def at_accuracy(
 ) -> Row | None:
     """The fewest images missed at a boundary while validation accuracy is kept.
 
-    Of all thresholds with which `val` has at least the given accuracy, the one that
-    misses least there is taken; of several such the one with the best accuracy, then
-    the largest. None where no threshold has it.
+    Looks at all thresholds, and at none: the most probable rank. Of those with which
+    `val` has at least the given accuracy, the one that misses least there is taken; of
+    several such the one with the best accuracy, then the largest threshold. Nothing,
+    None, where no choice has it.
 
     Returns:
-      A row as in `trade_off`, whose `target` is the accuracy.
+      A row as in `trade_off`, whose `target` is the accuracy; its `threshold` is None
+      where the most probable rank is the best choice.
     """
     temperature, on_val, on_test = _calibrated(val, test)
-    threshold = _keeping(on_val, val.true, h, accuracy)
-    if threshold is None:
+    labels = on_val.argmax(1)
+    right = int((labels == val.true).sum())
+    plain = int(((val.true > h) & (labels <= h)).sum()), -right
+    choices: list[tuple[tuple[int, int], float | None]] = []
+    if right / len(labels) >= accuracy:
+        choices.append((plain, None))
+    if (best := _keeping(on_val, val.true, h, accuracy)) is not None:
+        choices.append(best)
+    if not choices:
         return None
+    _, threshold = min(choices, key=lambda choice: choice[0])
     row: Row = {"target": float(accuracy)}
     return row | _row(temperature, threshold, h, val, on_val, test, on_test)
 
 
 def _keeping(
     probabilities: np.ndarray, true: np.ndarray, h: int, accuracy: float
-) -> float | None:
+) -> tuple[tuple[int, int], float] | None:
+    """The best threshold of `at_accuracy`, behind how many it misses and how many are
+    right, as a negative number."""
     scores = calibration.probability_above(probabilities, h)
     order = np.argsort(scores, kind="stable")
     ordered, sorted_true = scores[order], true[order]
@@ -379,7 +391,8 @@ def _keeping(
         return None
     # Least missed, then most right, then the most put below.
     best = min(np.flatnonzero(possible), key=lambda i: (missed[i], -right[i], -i))
-    return 1.0 if best == last else _below(float(ordered[best]), scores)
+    threshold = 1.0 if best == last else _below(float(ordered[best]), scores)
+    return (int(missed[best]), -int(right[best])), threshold
 
 
 def _calibrated(
@@ -400,7 +413,7 @@ def _calibrated(
 
 def _row(
     temperature: float,
-    threshold: float,
+    threshold: float | None,
     h: int,
     val: Predictions,
     on_val: np.ndarray,
@@ -409,7 +422,7 @@ def _row(
 ) -> Row:
     row: Row = {"threshold": threshold, "temperature": temperature}
     for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
-        labels = by_thresholds(p, {h: threshold})
+        labels = by_thresholds(p, {} if threshold is None else {h: threshold})
         counts = confusion(true, labels, p.shape[1])[None]
         scores = intervals.scores(counts) | intervals.boundary_rates(counts, h)
         for name in (

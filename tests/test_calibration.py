@@ -74,16 +74,16 @@ def test_ranks_keep_their_order_under_any_temperature():
 def test_reliability_counted_one_by_one():
     p, true = drawn(2, count=103)
     bins = calibration.reliability(p, true)
-    assert [b.count for b in bins] == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
+    assert [b.images for b in bins] == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
     by_confidence = sorted(range(103), key=lambda i: p[i].max())
     for number, found in enumerate(bins):
-        start = sum(b.count for b in bins[:number])
-        some = by_confidence[start : start + found.count]
+        start = sum(b.images for b in bins[:number])
+        some = by_confidence[start : start + found.images]
         right = sum(int(p[i].argmax()) == int(true[i]) for i in some)
         assert found.observed == right / len(some)
         assert found.predicted == pytest.approx(np.mean([p[i].max() for i in some]))
         assert found.interval == intervals.binomial(right, len(some))
-    off = sum(b.count * abs(b.predicted - b.observed) for b in bins) / 103
+    off = sum(b.images * abs(b.predicted - b.observed) for b in bins) / 103
     assert calibration.expected_calibration_error(p, true) == pytest.approx(off)
     assert len(calibration.reliability(p[:4], true[:4])) == 4
 

@@ -274,19 +274,24 @@ def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
     temperature = calibration.fit_temperature(val.probabilities, val.true)
     at = calibration.apply_temperature(val.probabilities, temperature)
     tried = []
-    for t in possible(calibration.probability_above(at, 1)):
-        labels = decisions.by_thresholds(at, {1: t})
+    for t in (None, *possible(calibration.probability_above(at, 1))):
+        labels = at.argmax(1) if t is None else decisions.by_thresholds(at, {1: t})
         missed = (labels[val.true > 1] <= 1).mean()
-        tried.append((missed, -(labels == val.true).mean(), -t))
-    for accuracy in sorted({-a for _, a, _ in tried}):
+        # Where all else is equal, the most probable rank comes first.
+        order = -2.0 if t is None else -t
+        tried.append((missed, -(labels == val.true).mean(), order, labels.tolist()))
+    for accuracy in sorted({-a for _, a, *_ in tried}):
         best = min(entry for entry in tried if -entry[1] >= accuracy)
         row = decisions.at_accuracy(val, test, 1, accuracy)
         assert row["val_crossing_missed_rate"] == best[0]
         assert row["val_accuracy"] == -best[1] >= accuracy
-        labels = decisions.by_thresholds(at, {1: -best[2]})
-        chosen = decisions.by_thresholds(at, {1: row["threshold"]})
-        assert chosen.tolist() == labels.tolist()
-    most = max(-a for _, a, _ in tried)
+        chosen = {} if row["threshold"] is None else {1: row["threshold"]}
+        assert decisions.by_thresholds(at, chosen).tolist() == best[3]
+        labels = decisions.by_thresholds(
+            calibration.apply_temperature(test.probabilities, temperature), chosen
+        )
+        assert row["accuracy"] == (labels == test.true).mean()
+    most = max(-a for _, a, *_ in tried)
     assert decisions.at_accuracy(val, test, 1, most + 0.001) is None
 
 
