@@ -15,7 +15,7 @@ def get_config():
     config = quickstart.get_config()
     config.expect = ""
     config.data.size = (96, 96)
-    config.data.num_train = 4000
+    config.data.num_train = 2000
     config.data.num_val = 1000
     config.data.num_test = 2000
     config.encoder.name = "resnet50"

@@ -103,7 +103,7 @@ def permuted(dataset: Dataset, number: int) -> Dataset:
         raise ValueError(f"data.permute is {number}; use 0 or more.")
     if not number:
         return dataset
-    train = copy.copy(dataset.splits["train"])
+    train: Any = copy.copy(dataset.splits["train"])
     train.labels = np.random.default_rng(number).permutation(train.labels)
     return dataset._replace(splits=dataset.splits | {"train": train})
 

@@ -158,7 +158,7 @@ def _draw_counts(axes: Axes, study) -> None:
             rank + 0.45,
             color=style.VERMILION,
             linewidth=2,
-            label="truly of it" if not rank else None,
+            label="" if rank else "truly of it",
         )
     shown = style.thinned(len(ranks), style.MAX_LABELS)
     axes.set_xticks(shown, [style.short(ranks[r], 10) for r in shown], parse_math=False)

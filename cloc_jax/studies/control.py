@@ -238,15 +238,15 @@ def _as_json(one: Measured, reference: Measured) -> dict[str, Any]:
 def _decision_curve(splits, h: int) -> list[dict[str, float | None]]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
+    keys = ("target", MISSED, ALARM, *OVERALL)
     return [
-        {"target": target}
-        | {key: _mean([r[i] for r in rows], key) for key in (MISSED, ALARM, *OVERALL)}
-        for i, target in enumerate(TARGETS)
+        {key: _mean([r[i] for r in rows], key) for key in keys}
+        for i in range(len(TARGETS))
     ]
 
 
 def _mean(rows: Sequence[Mapping[str, float | None]], key: str) -> float | None:
-    known = [row[key] for row in rows if row[key] is not None]
+    known = [value for row in rows if (value := row[key]) is not None]
     return float(np.mean(known)) if known else None
 
 
