@@ -7,7 +7,7 @@ bootstrap costs milliseconds.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,38 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+def of_scores(
+    confusion: ArrayLike, boundaries: Sequence[str], *, seed: int = 0
+) -> dict[str, Any]:
+    """95% intervals of the scores of a confusion matrix, as `metrics` names them.
+
+    Plain JSON: [low, high], or None where a score is not defined. Drawing again never
+    leaves a rate of 0 or 1; there the interval is Clopper and Pearson's.
+
+    Args:
+      confusion: counts, rows true, columns predicted.
+      boundaries: their names, low to high; the rates of each are in "boundaries".
+      seed: of the draws.
+    """
+    counts = np.asarray(confusion, np.int64)
+    drawn = draws_of(counts, seed=seed)
+    total = int(counts.sum())
+    found: dict[str, Any] = {}
+    values = scores(counts)
+    for name, over in scores(drawn).items():
+        of = total if name in ("accuracy", "one_off_accuracy") else 0
+        found[name] = _as_json(percentiles(over), float(values[name]), of)
+    rates: dict[str, dict[str, Any]] = {name: {} for name in boundaries}
+    wholes = {name: of for name, (_, of) in _boundary_counts(counts).items()}
+    values = _all_boundary_rates(counts)
+    for name, over in _all_boundary_rates(drawn).items():
+        for h, boundary in enumerate(boundaries):
+            of = int(wholes[name][h])
+            ends = percentiles(over[:, h])
+            rates[boundary][name] = _as_json(ends, float(values[name][h]), of)
+    return found | {"boundaries": rates}
 
 
 def bootstrap(confusion: ArrayLike, *, seed: int = 0) -> dict[str, Interval]:
@@ -80,21 +112,38 @@ def scores(confusions: np.ndarray) -> dict[str, np.ndarray]:
 def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, np.ndarray]:
     """Error rates at the boundary between ranks h and h + 1, as `metrics` names them,
     of confusion matrices [..., rank, rank]; NaN where no image could err."""
-    counts = np.asarray(confusions, np.float64)
-    sizes = counts.sum(-1)
-    missed, false_alarm = counts[..., h + 1, h], counts[..., h, h + 1]
-    crossing_missed = counts[..., h + 1 :, : h + 1].sum((-2, -1))
-    crossing_alarm = counts[..., : h + 1, h + 1 :].sum((-2, -1))
-    below, above = sizes[..., : h + 1].sum(-1), sizes[..., h + 1 :].sum(-1)
+    return {name: v[..., h] for name, v in _all_boundary_rates(confusions).items()}
+
+
+def _all_boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
+    """As `boundary_rates`, of every boundary: [..., boundary]."""
+    counts = _boundary_counts(np.asarray(confusions, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "error_rate": (missed + false_alarm) / (sizes[..., h] + sizes[..., h + 1]),
-            "missed_rate": missed / sizes[..., h + 1],
-            "false_alarm_rate": false_alarm / sizes[..., h],
-            "crossing_rate": (crossing_missed + crossing_alarm) / (below + above),
-            "crossing_missed_rate": crossing_missed / above,
-            "crossing_false_alarm_rate": crossing_alarm / below,
-        }
+        return {name: errors / of for name, (errors, of) in counts.items()}
+
+
+def _boundary_counts(
+    counts: np.ndarray,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """How many images err at each boundary and how many could, [..., boundary]."""
+    sizes = counts.sum(-1)
+    low, high = sizes[..., :-1], sizes[..., 1:]
+    missed = np.diagonal(counts, -1, -2, -1)  # true h + 1, called h
+    false_alarm = np.diagonal(counts, 1, -2, -1)
+    below = sizes.cumsum(-1)[..., :-1]
+    above = sizes.sum(-1, keepdims=True) - below
+    called_below = counts.sum(-2).cumsum(-1)[..., :-1]
+    # Below the boundary and called so.
+    kept = np.diagonal(counts.cumsum(-2).cumsum(-1), 0, -2, -1)[..., :-1]
+    crossing_missed, crossing_alarm = called_below - kept, below - kept
+    return {
+        "error_rate": (missed + false_alarm, low + high),
+        "missed_rate": (missed, high),
+        "false_alarm_rate": (false_alarm, low),
+        "crossing_rate": (crossing_missed + crossing_alarm, below + above),
+        "crossing_missed_rate": (crossing_missed, above),
+        "crossing_false_alarm_rate": (crossing_alarm, below),
+    }
 
 
 def binomial(count: int, total: int) -> Interval:
@@ -127,3 +176,14 @@ def percentiles(values: np.ndarray) -> Interval:
         return Interval(math.nan, math.nan)
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
+
+
+def _as_json(ends: Interval, value: float, of: int) -> list[float] | None:
+    """[low, high] of a value, which is a rate of `of` images unless that is 0."""
+    if not math.isfinite(value):
+        return None
+    if of and value in (0.0, 1.0):
+        # Clopper and Pearson's, whose formula is short here.
+        far = 1 - ((1 - LEVEL) / 2) ** (1 / of)
+        ends = Interval(0.0, far) if value == 0 else Interval(1 - far, 1.0)
+    return [ends.low, ends.high]

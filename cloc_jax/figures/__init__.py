@@ -5,15 +5,24 @@ Figures are plain objects, never pyplot's global ones, so they can be drawn from
 thread.
 """
 
+from cloc_jax.figures.calibration import Bins, Panel, calibration, calibration_figure
 from cloc_jax.figures.confusion import confusion, confusion_figure
 from cloc_jax.figures.courses import curves, curves_figure, margins, margins_figure
 from cloc_jax.figures.embeddings import embedding, embedding_figure
 from cloc_jax.figures.growth import exponent, growth, growth_figure, series
+from cloc_jax.figures.nearest import Doubtful, nearest, nearest_figure
 from cloc_jax.figures.sheet import Picture, Row, sheet, sheet_figure
+from cloc_jax.figures.similarity import similarity, similarity_figure
+from cloc_jax.figures.style import short_boundary
 
 __all__ = [
+    "Bins",
+    "Doubtful",
+    "Panel",
     "Picture",
     "Row",
+    "calibration",
+    "calibration_figure",
     "confusion",
     "confusion_figure",
     "curves",
@@ -25,7 +34,12 @@ __all__ = [
     "growth_figure",
     "margins",
     "margins_figure",
+    "nearest",
+    "nearest_figure",
     "series",
     "sheet",
     "sheet_figure",
+    "short_boundary",
+    "similarity",
+    "similarity_figure",
 ]
