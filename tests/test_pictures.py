@@ -44,8 +44,8 @@ def test_nearest_images_may_be_fewer():
 
 
 def test_boundaries_to_show():
-    crossed = [0.1, None, 0.3, 0.2, 0.25]
-    rates = {name: {"crossing_rate": rate} for name, rate in zip("abcde", crossed)}
+    crossed = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
+    rates = {name: {"crossing_rate": rate} for name, rate in crossed.items()}
     assert pictures.boundaries_to_show(rates, ["d", "a"]) == ["a", "d"]
     assert pictures.boundaries_to_show(rates, []) == ["c", "d", "e"]
     assert pictures.boundaries_to_show(rates, list("abcde")) == ["a", "b", "c"]
