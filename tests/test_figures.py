@@ -385,7 +385,7 @@ def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
     assert ("tensorflow" in sys.modules) == is_imported
 
 
-@pytest.mark.parametrize("count", [1, 2, 14])
+@pytest.mark.parametrize("count", [1, 2, 99])
 def test_few_embeddings_are_shown_by_pca(count):
     embeddings, labels = ordered_embeddings(count, 5)
     figure = figures.embedding_figure(embeddings, labels, list("01234"))
@@ -395,7 +395,7 @@ def test_few_embeddings_are_shown_by_pca(count):
 
 
 def test_collapsed_embeddings_are_shown_by_pca():
-    figure = figures.embedding_figure(np.ones((40, 8)), np.arange(40) % 5, "01234")
+    figure = figures.embedding_figure(np.ones((200, 8)), np.arange(200) % 5, "01234")
     assert "Embeddings by PCA (too alike for UMAP)" in words(figure)
 
 

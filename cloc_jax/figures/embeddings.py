@@ -18,7 +18,7 @@ from cloc_jax.figures import style
 # Of a split. UMAP compares all pairs of up to 4,095 points, and compiles a search
 # for neighbours, which takes longer, for more.
 MAX_POINTS = 2000
-MIN_UMAP_POINTS = 15  # below it a neighbourhood is the whole set
+MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
 MAX_NAME = 6  # letters of a rank that still has room beside its centroid
 
 _umap_lock = threading.Lock()
