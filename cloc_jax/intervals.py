@@ -88,7 +88,7 @@ def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarr
     return drawn.reshape(draws, *counts.shape)
 
 
-def scores(confusions: np.ndarray) -> dict[str, np.ndarray]:
+def scores(confusions: np.ndarray) -> dict[str, Any]:
     """Scores of confusion matrices [..., rank, rank]; NaN where not defined."""
     counts = np.asarray(confusions, np.float64)
     ranks = np.arange(counts.shape[-1])
@@ -109,7 +109,7 @@ def scores(confusions: np.ndarray) -> dict[str, np.ndarray]:
         }
 
 
-def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, np.ndarray]:
+def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, Any]:
     """Error rates at the boundary between ranks h and h + 1, as `metrics` names them,
     of confusion matrices [..., rank, rank]; NaN where no image could err."""
     return {name: v[..., h] for name, v in _all_boundary_rates(confusions).items()}
@@ -158,7 +158,7 @@ def binomial(count: int, total: int) -> Interval:
     return Interval(float(found.low), float(found.high))
 
 
-def over_seeds(values: Sequence[float]) -> Interval:
+def over_seeds(values: Sequence[float | int]) -> Interval:
     """Student's 95% interval of the mean over seeds; NaN for a single one."""
     from scipy import stats
 

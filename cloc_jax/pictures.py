@@ -46,7 +46,7 @@ def draw(
         np.concatenate([vectors for vectors, _ in embeddings.values()]),
         np.concatenate([labels for _, labels in embeddings.values()]),
         ranks,
-        np.repeat(list(embeddings), [len(labels) for _, labels in embeddings.values()]),
+        [name for name, (_, labels) in embeddings.items() for _ in labels],
     )
     cosines = order.similarity(*embeddings["test"], len(ranks))
     figures.similarity(folder / "similarity.png", cosines, ranks)

@@ -415,7 +415,7 @@ def mapped(monkeypatch):
 def test_many_embeddings_are_sampled(mapped):
     ranks = RANKS["eighty"]
     embeddings, labels = ordered_embeddings(5500, 80)
-    splits = np.where(np.arange(5500) % 11 < 10, "train", "test")
+    splits = ["test" if i % 11 == 10 else "train" for i in range(5500)]
     figure = figures.embedding_figure(embeddings, labels, ranks, splits)
     assert_nothing_cut_off(figure)
     assert [len(points) for points in mapped] == [maps.MAX_POINTS + 500]
@@ -428,7 +428,7 @@ def test_embedding_maps_splits_together_and_shows_them_apart(mapped, name):
     ranks = RANKS[name]
     embeddings, labels = ordered_embeddings(200, len(ranks))
     splits = np.array(["train", "test"])[np.arange(200) // 3 % 2]
-    figure = figures.embedding_figure(embeddings, labels, ranks, splits)
+    figure = figures.embedding_figure(embeddings, labels, ranks, splits.tolist())
     assert_nothing_cut_off(figure)
     assert len(mapped) == 1 and len(mapped[0]) == 200
     grid = figure.axes[:4]  # UMAP above PCA, train left of test

@@ -29,7 +29,7 @@ def test_nearest_images_are_the_most_doubtful_of_each_side(h):
         own = [
             i
             for i in range(len(above))
-            if ((found.predicted[i] > h) == (found.true[i] > h)) is bool(is_right)
+            if ((found.predicted[i] > h) == (found.true[i] > h)) == is_right
         ]
         best = sorted(own, key=lambda i: abs(above[i] - 0.5))[:5]
         assert chosen[side] == best and len(best) == 5

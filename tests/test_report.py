@@ -307,7 +307,7 @@ def test_the_commonest_rank_and_the_paper_stand_beside(tmp_path):
     assert page.row("Accuracy", 4)[1][2:] == ["66.7%", "64.3%"]
 
 
-def test_the_paper_is_left_out_elsewhere(tmp_path):
+def test_published_scores_are_left_out_elsewhere(tmp_path):
     for dataset, ranks in (("synthetic", "01234"), ("koa", "012")):
         make_run(tmp_path, list(ranks), dataset=dataset)
         page = read_page(tmp_path)

@@ -30,7 +30,7 @@ def matrix_axes(
     side = _side(len(ranks))
     longest = _longest(ranks)
     below = 0.75 * longest if _is_tilted(ranks) else 0.2
-    figure = style.new_figure(side + longest + 1.7, side + below + 1.1 + extra_height)
+    figure = style.new_figure(side + longest + 1.9, side + below + 1.1 + extra_height)
     return figure, figure.subplots()
 
 

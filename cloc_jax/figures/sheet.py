@@ -14,7 +14,7 @@ SIDE = 1.25  # inches of a square picture; others have the same area
 GAP = 0.06
 CAPTION = 0.2  # below each picture, of one line
 LINE = 0.14  # for each further one
-CHARACTER = 0.062  # inches of a letter, at the captions' size
+CHARACTER = 0.066  # inches of a letter, at the captions' size
 POINTS = 8
 
 
