@@ -5,7 +5,7 @@ import csv
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -53,12 +53,13 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str | None]] = {
         "percent": _percent,
         "number": _number,
         "seconds": _duration,
-        "percent_ends": lambda ends: _ends("percent", ends),
+        "percent_ends": _percent_ends,
     }
+    environment.filters |= filters
     page = environment.get_template("report.html.jinja").render(
         run=run.resolve().name,
         scores=scores,
@@ -406,6 +407,10 @@ def _ends(kind: str, ends: Sequence[float] | None) -> str | None:
         return None
     low, high = (_written(kind, end) for end in ends)
     return f"{low.removesuffix('%')} to {high}"
+
+
+def _percent_ends(ends: Sequence[float] | None) -> str | None:
+    return _ends("percent", ends)
 
 
 def _percent(value: float | int | None) -> str:

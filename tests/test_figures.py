@@ -450,8 +450,9 @@ def test_embedding_maps_splits_together_and_shows_them_apart(mapped, name):
     assert grid[0].get_ylabel() == "UMAP" and grid[2].get_ylabel().startswith("PCA (")
     if name != "eighty":
         named = [text.get_text() for text in grid[0].texts]
-        is_short = max(map(len, ranks)) <= maps.MAX_NAME
-        assert len(named) == (len(ranks) if is_short else 2)
+        longest = max(map(len, ranks))
+        many = len(ranks) if longest <= maps.SHORT else 2
+        assert len(named) == (many if longest <= maps.MAX_NAME else 0)
 
 
 def test_pca_says_its_share_of_the_variance():

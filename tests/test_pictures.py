@@ -56,17 +56,17 @@ def test_bins_hold_every_image_once_by_probability():
     probability = rng.random(107)
     happened = rng.random(107) < probability
     bins = pictures._bins(probability, happened)
-    assert bins.count.sum() == 107 and set(bins.count.tolist()) == {10, 11}
+    assert bins.images.sum() == 107 and set(bins.images.tolist()) == {10, 11}
     assert (np.diff(bins.confidence) > 0).all()
-    assert bins.confidence @ bins.count == pytest.approx(probability.sum())
-    assert bins.accuracy @ bins.count == pytest.approx(happened.sum())
-    lowest = np.sort(probability)[: bins.count[0]]
+    assert bins.confidence @ bins.images == pytest.approx(probability.sum())
+    assert bins.accuracy @ bins.images == pytest.approx(happened.sum())
+    lowest = np.sort(probability)[: bins.images[0]]
     assert bins.confidence[0] == pytest.approx(lowest.mean())
     hits = int(happened[probability <= lowest[-1]].sum())
-    ends = intervals.binomial(hits, int(bins.count[0]))
+    ends = intervals.binomial(hits, int(bins.images[0]))
     assert (bins.low[0], bins.high[0]) == pytest.approx(tuple(ends))
     few = pictures._bins(probability[:7], happened[:7])
-    assert few.count.tolist() == [7]
+    assert few.images.tolist() == [7]
 
 
 class Images:

@@ -19,7 +19,7 @@ class Bins(NamedTuple):
     accuracy: np.ndarray  # how often it was so
     low: np.ndarray  # an interval of that
     high: np.ndarray
-    count: np.ndarray  # images
+    images: np.ndarray  # how many there are
 
 
 class Panel(NamedTuple):
@@ -45,7 +45,7 @@ def calibration_figure(panels: Sequence[Panel]) -> Figure:
         raise ValueError("there is no panel; the picture needs at least one.")
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    figure = style.new_figure(4.4 * columns + 0.2, 4.5 * rows + 0.4)
+    figure = style.new_figure(4.4 * columns + 0.2, 4.25 * rows + 0.3)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel)
@@ -68,8 +68,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
         linewidth=1.6,
         elinewidth=1.2,
     )
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
+    axes.set_xlim(-0.03, 1.03)  # whole points at both ends
+    axes.set_ylim(-0.03, 1.03)
     axes.set_aspect("equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(ticker.PercentFormatter(1))
@@ -80,7 +80,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.text(
         0.97,
         0.04,
-        _counts(bins.count),
+        _counts(bins.images),
         transform=axes.transAxes,
         ha="right",
         fontsize=9,

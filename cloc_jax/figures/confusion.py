@@ -57,7 +57,7 @@ def confusion_figure(
                     ha="center",
                     va="center",
                     color="white" if shares[i, j] > 0.55 else style.INK,
-                    fontsize=11 if count <= 8 else 8,
+                    fontsize=11 if count <= 8 else 9.5 if count <= 12 else 8,
                     linespacing=1.25,
                 )
     for name in critical:

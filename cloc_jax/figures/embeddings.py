@@ -19,7 +19,7 @@ from cloc_jax.figures import style
 # for neighbours, which takes longer, for more.
 MAX_POINTS = 2000
 MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
-MAX_NAME = 6  # letters of a rank that still has room beside its centroid
+SHORT, MAX_NAME = 6, 14  # letters of ranks that have room beside all, or two, centroids
 
 _umap_lock = threading.Lock()
 
@@ -48,17 +48,17 @@ def embedding_figure(
     order. Of a split with more than MAX_POINTS points some are drawn, always the same
     ones. Fewer than MIN_UMAP_POINTS, and those on one line, have no UMAP.
     """
-    embeddings = np.asarray(embeddings, np.float32)  # [point, dim]
-    labels = np.asarray(labels)  # [point]
+    vectors = np.asarray(embeddings, np.float32)  # [point, dim]
+    classes = np.asarray(labels)  # [point]
     splits = None if split_names is None else np.asarray(split_names)
-    _check_embeddings(embeddings, labels, ranks, splits)
-    splits = np.full(len(labels), "") if splits is None else splits
+    _check_embeddings(vectors, classes, ranks, splits)
+    splits = np.full(len(classes), "") if splits is None else splits
     names = list(dict.fromkeys(splits.tolist()))
     totals = {name: int(np.sum(splits == name)) for name in names}
     chosen = np.concatenate([_sampled(np.flatnonzero(splits == n)) for n in names])
-    embeddings, labels, splits = embeddings[chosen], labels[chosen], splits[chosen]
+    vectors, classes, splits = vectors[chosen], classes[chosen], splits[chosen]
 
-    components, share = _pca(embeddings)
+    components, share = _pca(vectors)
     maps = {f"PCA ({100 * share:.0f}% of the variance)": components}
     title = "Embeddings by UMAP and PCA"
     if len(components) < MIN_UMAP_POINTS:
@@ -66,7 +66,7 @@ def embedding_figure(
     elif components.std(axis=0).min() < 1e-6:
         title = "Embeddings by PCA (too alike for UMAP)"  # it would divide by 0
     else:
-        maps = {"UMAP": _umap(embeddings, components)} | maps
+        maps = {"UMAP": _umap(vectors, components)} | maps
 
     width = 4.1 * len(names) + 1.2 + 0.085 * max(len(_short(rank)) for rank in ranks)
     figure = style.new_figure(width, 4.1 * len(maps) + 0.7)
@@ -78,7 +78,7 @@ def embedding_figure(
         row[0].set_ylabel(kind)
         for axes, name in zip(row, names, strict=True):
             own = splits == name
-            _draw(axes, points[own], labels[own], ranks, colours)
+            _draw(axes, points[own], classes[own], ranks, colours)
     for axes, name in zip(grid[0], names, strict=True):
         drawn = int(np.sum(splits == name))
         of = f" of {totals[name]:,}" if totals[name] > drawn else ""
@@ -145,12 +145,14 @@ def _join_centroids(
         zorder=3,
     )
     # The bar beside has all names; long ones would lie over one another here.
-    is_short = max(len(ranks[i]) for i in present) <= MAX_NAME
-    named = style.thinned(len(present), style.MAX_LABELS)
-    for n, i in enumerate(named if is_short else sorted({0, len(present) - 1})):
+    longest = max(len(ranks[i]) for i in present)
+    named = style.thinned(len(present), style.MAX_LABELS) if longest <= SHORT else []
+    if SHORT < longest <= MAX_NAME:
+        named = sorted({0, len(present) - 1})
+    for n, i in enumerate(named):
         is_above = n % 2 == 0  # taking turns keeps neighbours' names apart
         axes.annotate(
-            style.short(ranks[present[i]], 14),
+            ranks[present[i]],
             centres[i],
             (0, 9 if is_above else -9),
             textcoords="offset points",

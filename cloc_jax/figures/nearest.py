@@ -1,7 +1,7 @@
 """The images nearest a boundary, on its right and on its wrong side."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ class Doubtful(NamedTuple):
 
 def nearest(
     path: str | os.PathLike,
-    sides: dict[str, Sequence[Doubtful]],
+    sides: Mapping[str, Sequence[Doubtful]],
     boundary: str,
     ranks: Sequence[str],
 ) -> None:
@@ -36,7 +36,7 @@ def nearest(
 
 
 def nearest_figure(
-    sides: dict[str, Sequence[Doubtful]], boundary: str, ranks: Sequence[str]
+    sides: Mapping[str, Sequence[Doubtful]], boundary: str, ranks: Sequence[str]
 ) -> Figure:
     """The images in two rows, "right" and "wrong", as far as there are any."""
     if boundary not in metrics.boundary_names(ranks):

@@ -12,10 +12,10 @@ from cloc_jax.figures import style
 
 SIDE = 1.25  # inches of a square picture; others have the same area
 GAP = 0.06
-CAPTION = 0.2  # below each picture, of one line
-LINE = 0.14  # for each further one
-CHARACTER = 0.066  # inches of a letter, at the captions' size
-POINTS = 8
+CAPTION = 0.22  # below each picture, of one line
+LINE = 0.155  # for each further one
+CHARACTER = 0.074  # inches of a letter, at the captions' size
+POINTS = 9
 
 
 class Picture(NamedTuple):
@@ -76,7 +76,7 @@ def sheet_figure(
     most = max(len(row.pictures) for row in rows)
     across = max(front + most * cell + apart, 0.13 * len(title))
     lines = textwrap.wrap(note, int(across / CHARACTER))
-    top = 0.42 + 0.16 * len(lines) + 0.28
+    top = 0.42 + 0.175 * len(lines) + 0.3
     breaks = [a.rank != b.rank for a, b in zip(rows, rows[1:], strict=False)]
     captions = [picture.caption for row in rows for picture in row.pictures]
     below = CAPTION + LINE * max(caption.count("\n") for caption in captions)
@@ -99,10 +99,10 @@ def sheet_figure(
 
     write(0, 0.14, title, fontweight="bold", fontsize=12)
     for i, line in enumerate(lines):
-        write(0, 0.4 + 0.16 * i, line, color=style.FAINT)
+        write(0, 0.4 + 0.175 * i, line, color=style.FAINT)
     write(0.17, top - 0.13, front_heading, color=style.FAINT)
     for column, heading in enumerate(headings):
-        write(left(column), top - 0.13, heading, fontsize=POINTS + 1)
+        write(left(column), top - 0.13, heading, fontsize=POINTS)
     shades = list(colours) or style.rank_colours(len(ranks))
     y = top
     for row, name, is_last in zip(rows, names, [*breaks, True], strict=True):

@@ -48,7 +48,7 @@ def similarity_figure(cosines: ArrayLike, ranks: Sequence[str]) -> Figure:
             va="center",
             # The upper half of the colours is pale.
             color=style.INK if scale(cosines[i, j]) > 0.55 else "white",
-            fontsize=11 if count <= 8 else 9 if count <= style.MAX_LABELS else 7.5,
+            fontsize=11 if count <= 8 else 9.5 if count <= 12 else 8,
         )
     bar = figure.colorbar(image, ax=axes, shrink=0.75, aspect=24, pad=0.03)
     bar.set_label("mean cosine")
