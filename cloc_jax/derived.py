@@ -146,7 +146,7 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
         while done < len(missing):
             some = missing[done : done + size]
             rows = trunk.over(
-                _Some(source, some), batch_size=batch_size, threads=threads
+                Some(source, some), batch_size=batch_size, threads=threads
             )
             store.add([marks[i] for i in some], rows)
             done += len(some)
@@ -156,7 +156,7 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
             advance(len(some))
 
 
-class _Some:
+class Some:
     """Some items of a source."""
 
     def __init__(self, source: pipeline.Source, items: Sequence[int]):

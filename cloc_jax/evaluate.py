@@ -5,6 +5,7 @@ The only job that reads the test split, and it changes nothing that training rea
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cv2
@@ -17,12 +18,15 @@ from ml_collections import ConfigDict
 from cloc_jax import (
     assemble,
     checkpoint,
+    derived,
     environment,
-    figures,
     inference,
+    intervals,
     losses,
     metrics,
     model_state,
+    order,
+    pictures,
     predictions,
     processes,
     report,
@@ -33,6 +37,7 @@ from cloc_jax.data import carving, pipeline
 from cloc_jax.progress import console
 
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
+TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
 
 def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
@@ -40,10 +45,24 @@ def evaluate(config: ConfigDict, folder: folders.RunFolder) -> None:
     parts = assemble.build(config, folder)
     console.print("evaluating on validation and test data")
     results = score(config, folder, parts)
+    train, test = (parts.dataset.splits[name] for name in ("train", "test"))
+    some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
+    drawn = derived.Some(train, np.sort(some).tolist())
+    of_train = results.embed(drawn)
     if not processes.is_first():
         return
     _write_examples(folder.path / "examples", parts.dataset)
-    _draw(folder, parts, results.embeddings, results.metrics)
+    pictures.draw(
+        folder.path,
+        results.metrics,
+        folder.read_history(),
+        embeddings={
+            "train": (of_train, drawn.labels),
+            "test": (results.embeddings, test.labels),
+        },
+        found=results.test,
+        images=getattr(test, "source", test),  # as they come, not as prepared
+    )
     page = report.write_report(folder.path)
     _say(results.metrics, page)
 
@@ -52,7 +71,9 @@ class Results(NamedTuple):
     """What an evaluation finds."""
 
     metrics: dict[str, Any]
+    test: predictions.Predictions
     embeddings: np.ndarray  # of the test images
+    embed: Callable[[pipeline.Source], np.ndarray]  # of other ones
 
 
 def score(
@@ -89,6 +110,9 @@ def score(
                     outputs.get("probabilities"),
                 )
             if is_last:
+                scores[split]["intervals"] = intervals.of_scores(
+                    scores[split]["confusion"], list(scores[split]["boundaries"])
+                )
                 found[split] = predictions.Predictions(
                     list(source.ids),
                     source.labels,
@@ -107,17 +131,23 @@ def score(
         "expect": config.expect,
         "environment": environment.environment(),
     }
-    embed = inference.embedder(graph, parts.method, parts.mesh)
+    apply = inference.embedder(graph, parts.method, parts.mesh)
+
+    def embed(source: pipeline.Source) -> np.ndarray:
+        batching = _batching(config, source)
+        outputs = inference.over(apply, state, source, parts.mesh, **batching)
+        return outputs["embedding"]
+
     test = parts.dataset.splits["test"]
-    batching = _batching(config, test)
-    outputs = inference.over(embed, state, test, parts.mesh, **batching)
-    embeddings = outputs["embedding"]
+    embeddings = embed(test)
+    ranks = parts.dataset.ranks
+    results["order_score"] = order.order_score(embeddings, test.labels, ranks)
     if results["margins"] and config.method.contrast == "embedding":
         results["violated"] = _violated(embeddings, test.labels, results["margins"])
     if processes.is_first():
         predictions.write(folder.path / predictions.NAME, found, parts.dataset.ranks)
         folders.write_json(folder.metrics, results)  # last: the run is now finished
-    return Results(results, embeddings)
+    return Results(results, found["test"], embeddings, embed)
 
 
 def _batching(config: ConfigDict, source: pipeline.Source) -> dict[str, Any]:
@@ -192,24 +222,6 @@ def _write_examples(path: pathlib.Path, dataset) -> None:
             image = source.source[int(item)]  # not yet prepared: `predict` does that
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
             cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)
-
-
-def _draw(folder, parts, embeddings: np.ndarray, results) -> None:
-    test = results["final"]["test"]
-    ranks, history = parts.dataset.ranks, folder.read_history()
-    figures.confusion(
-        folder.path / "confusion.png",
-        np.array(test["confusion"]),
-        ranks,
-        critical=parts.critical,
-    )
-    figures.curves(folder.path / "curves.png", history)
-    if results["margins"]:
-        figures.margins(
-            folder.path / "margins.png", history, ranks, results["margin_kinds"]
-        )
-    labels = parts.dataset.splits["test"].labels
-    figures.embedding(folder.path / "embedding.png", embeddings, labels, ranks)
 
 
 def _say(results: dict[str, Any], page: pathlib.Path) -> None:

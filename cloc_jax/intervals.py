@@ -7,12 +7,12 @@ bootstrap costs milliseconds.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cloc_jax.metrics import boundary_rates, scores
+from cloc_jax.metrics import boundary_counts, boundary_rates, scores
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -23,6 +23,38 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+def of_scores(
+    confusion: ArrayLike, boundaries: Sequence[str], *, seed: int = 0
+) -> dict[str, Any]:
+    """95% intervals of the scores of a confusion matrix, as `metrics` names them.
+
+    Plain JSON: [low, high], or None where a score is not defined. Drawing again never
+    leaves a rate of 0 or 1; there the interval is Clopper and Pearson's.
+
+    Args:
+      confusion: counts, rows true, columns predicted.
+      boundaries: their names, low to high; the rates of each are in "boundaries".
+      seed: of the draws.
+    """
+    counts = np.asarray(confusion, np.int64)
+    drawn = draws_of(counts, seed=seed)
+    total = int(counts.sum())
+    found: dict[str, Any] = {}
+    values = scores(counts)
+    for name, over in scores(drawn).items():
+        of = total if name in ("accuracy", "one_off_accuracy") else 0
+        found[name] = _as_json(percentiles(over), float(values[name]), of)
+    rates: dict[str, dict[str, Any]] = {name: {} for name in boundaries}
+    wholes = {name: of for name, (_, of) in boundary_counts(counts).items()}
+    values = _all_boundary_rates(counts)
+    for name, over in _all_boundary_rates(drawn).items():
+        for h, boundary in enumerate(boundaries):
+            of = int(wholes[name][h])
+            ends = percentiles(over[:, h])
+            rates[boundary][name] = _as_json(ends, float(values[name][h]), of)
+    return found | {"boundaries": rates}
 
 
 def bootstrap(confusion: ArrayLike, *, seed: int = 0) -> dict[str, Interval]:
@@ -56,6 +88,13 @@ def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarr
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(total, counts.ravel() / total, size=draws)
     return drawn.reshape(draws, *counts.shape)
+
+
+def _all_boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
+    """Rates as `metrics` names them, of every boundary: [..., boundary]."""
+    counts = boundary_counts(np.asarray(confusions, np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {name: errors / of for name, (errors, of) in counts.items()}
 
 
 def redrawn(
@@ -121,7 +160,7 @@ def binomial(count: int, total: int) -> Interval:
     return Interval(low, high)
 
 
-def over_seeds(values: Sequence[float]) -> Interval:
+def over_seeds(values: Sequence[float | int]) -> Interval:
     """Student's 95% interval of the mean over seeds; NaN for a single one."""
     from scipy import stats  # late: it takes a second
 
@@ -139,3 +178,14 @@ def percentiles(values: np.ndarray) -> Interval:
         return Interval(math.nan, math.nan)
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
+
+
+def _as_json(ends: Interval, value: float, of: int) -> list[float] | None:
+    """[low, high] of a value, which is a rate of `of` images unless that is 0."""
+    if not math.isfinite(value):
+        return None
+    if of and value in (0.0, 1.0):
+        # Clopper and Pearson's, whose formula is short here.
+        far = 1 - ((1 - LEVEL) / 2) ** (1 / of)
+        ends = Interval(0.0, far) if value == 0 else Interval(1 - far, 1.0)
+    return [ends.low, ends.high]

@@ -95,23 +95,35 @@ def scores(confusions: np.ndarray) -> dict[str, Any]:
 
 
 def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, Any]:
-    """Error rates at the boundary between ranks h and h + 1, as `metrics` names them,
-    of confusion matrices [..., rank, rank]; NaN where no image could err."""
-    counts = np.asarray(confusions, np.float64)
-    sizes = counts.sum(-1)
-    missed, false_alarm = counts[..., h + 1, h], counts[..., h, h + 1]
-    crossing_missed = counts[..., h + 1 :, : h + 1].sum((-2, -1))
-    crossing_alarm = counts[..., : h + 1, h + 1 :].sum((-2, -1))
-    below, above = sizes[..., : h + 1].sum(-1), sizes[..., h + 1 :].sum(-1)
+    """Error rates at the boundary between ranks h and h + 1 (see `_boundary`) of
+    confusion matrices [..., rank, rank]; NaN where no image could err."""
+    counts = boundary_counts(np.asarray(confusions, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "error_rate": (missed + false_alarm) / (sizes[..., h] + sizes[..., h + 1]),
-            "missed_rate": missed / sizes[..., h + 1],
-            "false_alarm_rate": false_alarm / sizes[..., h],
-            "crossing_rate": (crossing_missed + crossing_alarm) / (below + above),
-            "crossing_missed_rate": crossing_missed / above,
-            "crossing_false_alarm_rate": crossing_alarm / below,
-        }
+        return {name: e[..., h] / of[..., h] for name, (e, of) in counts.items()}
+
+
+def boundary_counts(
+    counts: np.ndarray,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """How many images err at each boundary and how many could, [..., boundary]."""
+    sizes = counts.sum(-1)
+    low, high = sizes[..., :-1], sizes[..., 1:]
+    missed = np.diagonal(counts, -1, -2, -1)  # true h + 1, called h
+    false_alarm = np.diagonal(counts, 1, -2, -1)
+    below = sizes.cumsum(-1)[..., :-1]
+    above = sizes.sum(-1, keepdims=True) - below
+    called_below = counts.sum(-2).cumsum(-1)[..., :-1]
+    # Below the boundary and called so.
+    kept = np.diagonal(counts.cumsum(-2).cumsum(-1), 0, -2, -1)[..., :-1]
+    crossing_missed, crossing_alarm = called_below - kept, below - kept
+    return {
+        "error_rate": (missed + false_alarm, low + high),
+        "missed_rate": (missed, high),
+        "false_alarm_rate": (false_alarm, low),
+        "crossing_rate": (crossing_missed + crossing_alarm, below + above),
+        "crossing_missed_rate": (crossing_missed, above),
+        "crossing_false_alarm_rate": (crossing_alarm, below),
+    }
 
 
 def _boundary(confusion: np.ndarray, h: int) -> dict[str, float | int | None]:

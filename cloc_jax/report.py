@@ -5,17 +5,19 @@ import csv
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 from PIL import Image
 
-from cloc_jax import metrics
+from cloc_jax import metrics, published
 
 DASH = "–"  # stands for a number that is not defined
 MANY_ROWS = 15  # longer tables are folded away
 WORST = 10  # mistakes shown
+COLLAPSED = 0.02  # a margin below it asks for next to nothing
+MIME = {".png": "image/png", ".jpg": "image/jpeg"}
 # Of the headline cards: key, title, how to write it.
 HEADLINES = (
     ("accuracy", "Accuracy", "percent"),
@@ -32,8 +34,9 @@ COMPARED = HEADLINES + (
 def write_report(run: pathlib.Path) -> pathlib.Path:
     """Writes `report.html` into the run folder and returns its path.
 
-    Reads nothing but files of that folder. `metrics.json` must be there; where
-    another file is missing, the page says so in its place.
+    Reads nothing but files of that folder, and the studies of the margins that lie in
+    it or beside it. `metrics.json` must be there; where another file is missing, the
+    page says so in its place.
     """
     run = pathlib.Path(run)
     scores = _read_metrics(run)
@@ -41,6 +44,8 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
     final = scores["final"]
     split = "test" if final.get("test") else "val"
     margin_rows = _margin_rows(scores, ranks)
+    boundary_rows = _boundary_rows(scores, final[split], ranks)
+    paper = published.find(scores["dataset"], len(ranks))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
@@ -48,11 +53,13 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str | None]] = {
         "percent": _percent,
         "number": _number,
         "seconds": _duration,
+        "percent_ends": _percent_ends,
     }
+    environment.filters |= filters
     page = environment.get_template("report.html.jinja").render(
         run=run.resolve().name,
         scores=scores,
@@ -60,21 +67,39 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         split={"test": "test", "val": "validation"}[split],
         main=final[split],
         cards=_cards(final, split, len(ranks)),
-        commonest=_commonest(final[split]),
+        beside=_beside(final[split], ranks, paper),
+        paper=paper,
+        paper_rows=_paper_rows(boundary_rows, paper),
         rank_rows=_rank_rows(final[split], ranks),
-        boundary_rows=_boundary_rows(scores, final[split], ranks),
+        boundary_rows=boundary_rows,
+        critical_rows=[row for row in boundary_rows if row["is_critical"]],
         margin_rows=margin_rows,
         margin_sum=sum(row["value"] for row in margin_rows),
         is_too_wide=_is_too_wide(scores),
+        collapsed=_collapsed(margin_rows),
+        collapsed_below=COLLAPSED,
         has_learned=any(row["kind"] != "fixed" for row in margin_rows),
         mistakes=_worst_mistakes(run, ranks, split),
+        nearest=_nearest(run, ranks),
+        order=_order(scores),
         comparison=_comparison(scores),
         stages=_stages(scores),
         history=_read_history(run),
         config=_config_tables(run),
+        control=_study(run, "control.json", "control.png"),
+        margin_study=_study(run, "margins.json", "margin_study.png"),
+        decision=_read_json(run / "decision.json"),
+        trade_off=scores.get("trade_off"),
         images={
             name: _picture(run / f"{name}.png")
-            for name in ("confusion", "margins", "embedding", "curves")
+            for name in (
+                "confusion",
+                "calibration",
+                "margins",
+                "embedding",
+                "similarity",
+                "curves",
+            )
         },
         many_rows=MANY_ROWS,
     )
@@ -111,13 +136,35 @@ def _read_history(run: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _picture(path: pathlib.Path) -> dict[str, Any] | None:
-    """The PNG as a data URI, and its width in CSS pixels (96 an inch)."""
+    """The picture as a data URI, and its width in CSS pixels (96 an inch)."""
     if not path.is_file():
         return None
     with Image.open(path) as image:
         width = image.width * 96 / image.info.get("dpi", (96, 96))[0]
     data = base64.b64encode(path.read_bytes()).decode()
-    return {"uri": f"data:image/png;base64,{data}", "width": round(width)}
+    return {"uri": f"data:{MIME[path.suffix]};base64,{data}", "width": round(width)}
+
+
+def _nearest(run: pathlib.Path, ranks: Sequence[str]) -> list[dict[str, Any]]:
+    """Pictures of the images nearest boundaries, with their names."""
+    pictures = [
+        {"boundary": name, "picture": _picture(run / f"nearest_{h}.jpg")}
+        for h, name in enumerate(metrics.boundary_names(ranks))
+    ]
+    return [found for found in pictures if found["picture"]]
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _study(run: pathlib.Path, name: str, picture: str) -> dict[str, Any] | None:
+    """A study of several runs: from the run's folder or from the one it is in."""
+    for folder in (run, run.resolve().parent):
+        found = _read_json(folder / name)
+        if found is not None:
+            return found | {"picture": _picture(folder / picture)}
+    return None
 
 
 def _config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
@@ -177,10 +224,12 @@ def _cards(
     final: Mapping[str, Any], split: str, num_ranks: int
 ) -> list[dict[str, Any]]:
     beside = (final.get("val") or {}) if split == "test" else {}
+    intervals = final[split].get("intervals") or {}
     return [
         {
             "title": title,
             "value": _written(kind, final[split].get(key)),
+            "interval": _ends(kind, intervals.get(key)),
             "beside": _written(kind, beside.get(key)) if beside else None,
         }
         for key, title, kind in HEADLINES
@@ -188,11 +237,54 @@ def _cards(
     ]
 
 
-def _commonest(split: Mapping[str, Any]) -> dict[str, Any]:
-    """The rank most images have, and how often always answering it is right."""
-    counts = split["true_counts"]
-    rank = max(counts, key=counts.get)
-    return {"rank": rank, "share": counts[rank] / split["count"]}
+def _beside(
+    split: Mapping[str, Any],
+    ranks: Sequence[str],
+    paper: published.Published | None,
+) -> list[dict[str, Any]]:
+    """This run, always answering the commonest rank, and the paper's method."""
+    intervals = split.get("intervals") or {}
+    counts = [split["true_counts"][rank] for rank in ranks]
+    commonest = counts.index(max(counts))
+    off = sum(count * abs(i - commonest) for i, count in enumerate(counts))
+    rows: list[dict[str, Any]] = [
+        {
+            "name": "This run",
+            "accuracy": split["accuracy"],
+            "mae": split["mae"],
+            "accuracy_ends": _ends("percent", intervals.get("accuracy")),
+            "mae_ends": _ends("number", intervals.get("mae")),
+        },
+        {
+            "name": f"Always the commonest rank, “{ranks[commonest]}”",
+            "accuracy": max(counts) / split["count"],
+            "mae": off / split["count"],
+        },
+    ]
+    if paper:
+        name = "CLOC in the paper"
+        rows.append({"name": name, "accuracy": paper.accuracy, "mae": paper.mae})
+    return rows
+
+
+def _paper_rows(
+    rows: Sequence[Mapping[str, Any]], paper: published.Published | None
+) -> list[dict[str, Any]]:
+    """The paper's error rates by boundary beside the run's."""
+    if paper is None or paper.control is None:
+        return []
+    control = paper.control
+    return [
+        {
+            **row,
+            "learned": learned,
+            "raised": raised,
+            "is_raised": i in control.critical,
+        }
+        for i, (row, learned, raised) in enumerate(
+            zip(rows, control.learned, control.controlled, strict=True)
+        )
+    ]
 
 
 def _rank_rows(split: Mapping[str, Any], ranks: Sequence[str]) -> list[dict[str, Any]]:
@@ -212,12 +304,14 @@ def _boundary_rows(
     scores: Mapping[str, Any], split: Mapping[str, Any], ranks: Sequence[str]
 ) -> list[dict[str, Any]]:
     critical = scores.get("critical") or ()
+    intervals = split.get("intervals") or {}
     return [
         {
             "name": name,
             "low": ranks[i],
             "high": ranks[i + 1],
             "is_critical": name in critical,
+            "intervals": (intervals.get("boundaries") or {}).get(name) or {},
             **split["boundaries"][name],
         }
         for i, name in enumerate(metrics.boundary_names(ranks))
@@ -254,6 +348,25 @@ def _is_too_wide(scores: Mapping[str, Any]) -> bool:
     return limit is not None and total > limit + 1e-6
 
 
+def _collapsed(margin_rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Boundaries whose margin training has all but removed."""
+    return [
+        row["name"]
+        for row in margin_rows
+        if row["kind"] != "fixed" and row["value"] < COLLAPSED
+    ]
+
+
+def _order(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The order score, and the ranks that have the lowest and the highest."""
+    score = scores.get("order_score") or {}
+    if score.get("overall") is None:
+        return None
+    known = {k: v for k, v in score["by_rank"].items() if v is not None}
+    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    return score | {"low": (low, known[low]), "high": (high, known[high])}
+
+
 def _comparison(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     """Phase one against the end, a row a metric; None for one-stage methods."""
     if not scores.get("phase_one"):
@@ -286,6 +399,18 @@ def _stages(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _written(kind: str, value: float | int | None) -> str:
     return _percent(value) if kind == "percent" else _number(value)
+
+
+def _ends(kind: str, ends: Sequence[float] | None) -> str | None:
+    """An interval in words; None where there is none."""
+    if not ends:
+        return None
+    low, high = (_written(kind, end) for end in ends)
+    return f"{low.removesuffix('%')} to {high}"
+
+
+def _percent_ends(ends: Sequence[float] | None) -> str | None:
+    return _ends("percent", ends)
 
 
 def _percent(value: float | int | None) -> str:

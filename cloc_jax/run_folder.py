@@ -8,7 +8,7 @@ stages/<name>/     the model each finished stage handed over
 trunk/<mark>/      the frozen parts of the encoder, where their output was kept; beside
                    the runs in a sweep, which share it
 tensorboard/       scalars
-metrics.json, predictions.csv, *.png, report.html, examples/     the result
+metrics.json, predictions.csv, *.png, *.jpg, report.html, examples/     the result
 decision.json      how `predict` chooses labels, where `decide` wrote one
 """
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Fewer than 15 test images: the picture of the embedding is then a quick PCA.
+# Fewer than 100 images to draw: the picture of the embedding is then a quick PCA.
 TINY = [
     "--config.data.num_train=48",
     "--config.data.num_val=20",

@@ -5,6 +5,7 @@ import threading
 import types
 import warnings
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.text import Text
@@ -157,6 +158,83 @@ def test_confusion_of_an_empty_row_and_a_wrong_shape():
         figures.confusion_figure([[1, 0], [0, 1]], "abc")
 
 
+@pytest.mark.parametrize("name", [*RANKS, "twenty"])
+def test_similarity_fits(name):
+    ranks = RANKS.get(name) or [f"{5 * i} to {5 * i + 4} years" for i in range(20)]
+    count = len(ranks)
+    cosines = np.cos(np.subtract.outer(np.arange(count), np.arange(count)) / 3.0)
+    figure = figures.similarity_figure(cosines, ranks)
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    assert not overlapping(axes.get_yticklabels())
+    assert len(axes.texts) == (count**2 if count <= 20 else 0)
+    assert not overlapping(axes.texts)
+
+
+def test_similarity_writes_the_cosines_in_a_legible_colour():
+    cosines = [[0.9, -0.001, np.nan], [-0.4, 0.7, 0.1], [np.nan, 0.1, np.nan]]
+    figure = figures.similarity_figure(cosines, "abc")
+    axes = figure.axes[0]
+    cells = {text.get_position(): text for text in axes.texts}
+    assert cells[0, 0].get_text() == "0.90" and cells[1, 0].get_text() == "0.00"
+    assert cells[0, 1].get_text() == "−0.40" and (2, 2) not in cells
+    image = axes.images[0]
+    for (column, row), text in cells.items():
+        colour = np.array(image.to_rgba(cosines[row][column])[:3])
+        light = (colour**2.2) @ [0.2126, 0.7152, 0.0722]
+        ink = np.array(mpl.colors.to_rgb(text.get_color()))
+        own = (ink**2.2) @ [0.2126, 0.7152, 0.0722]
+        contrast = (max(light, own) + 0.05) / (min(light, own) + 0.05)
+        assert contrast > 3, (row, column, contrast)
+    with pytest.raises(ValueError, match=r"\(1, 1\); 2 ranks"):
+        figures.similarity_figure([[1]], "ab")
+
+
+def test_similarity_of_alike_or_unknown_ranks():
+    for cosines in (np.full((2, 2), 0.99), np.full((2, 2), np.nan)):
+        figure = figures.similarity_figure(cosines, "ab")
+        low, high = figure.axes[0].images[0].get_clim()
+        assert high - low > 0.05  # no scale of rounding errors
+
+
+def panel(title="Above 1|2", count=10):
+    confidence = np.linspace(0.05, 0.95, count)
+    accuracy = confidence**2
+    ends = np.clip([accuracy - 0.1, accuracy + 0.1], 0, 1)
+    images = np.arange(20, 20 + count)
+    bins = figures.Bins(confidence, accuracy, *ends, images)
+    return figures.Panel(title, "P(above)", "it was above", bins)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_calibration_fits_and_shows_every_bin(tmp_path, count):
+    panels = [panel(f"Above grade $1 |{i}", count=11 - i) for i in range(count)]
+    figure = figures.calibration_figure(panels)
+    assert_nothing_cut_off(figure)
+    assert len(figure.axes) == count
+    for axes, shown in zip(figure.axes, panels, strict=True):
+        assert axes.get_title() == shown.title
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("P(above)", "it was above")
+        diagonal, line = axes.lines[:2]
+        np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
+        np.testing.assert_allclose(
+            line.get_xydata(), np.stack(shown.bins[:2], axis=1), atol=1e-12
+        )
+        bars = [path.vertices[:, 1] for path in axes.collections[0].get_paths()]
+        np.testing.assert_allclose(
+            bars, np.stack([shown.bins.low, shown.bins.high], axis=1), atol=1e-12
+        )
+    assert "20 to 30 images a point" in words(figure)
+    figures.calibration(tmp_path / "calibration.png", panels)
+    with Image.open(tmp_path / "calibration.png") as image:
+        assert image.format == "PNG"
+
+
+def test_calibration_needs_a_panel():
+    with pytest.raises(ValueError, match="at least one"):
+        figures.calibration_figure([])
+
+
 @pytest.mark.parametrize("name", RANKS)
 def test_margins_fit(name):
     ranks = RANKS[name]
@@ -271,11 +349,12 @@ def test_embedding_by_umap_is_safe_in_threads_and_repeats(tmp_path):
         thread.join()
     first, second = built
     assert_nothing_cut_off(first)
-    assert "UMAP of 200 embeddings" in words(first)
-    assert {"val", "test", *AGES} <= set(words(first))
-    path = first.axes[0].lines[0].get_xydata()  # centroids in order
-    assert path.shape == (len(AGES), 2)
-    np.testing.assert_array_equal(path, second.axes[0].lines[0].get_xydata())
+    assert "Embeddings by UMAP and PCA" in words(first)
+    assert {"val: 80 images", "test: 120 images", *AGES} <= set(words(first))
+    for axes, again in zip(first.axes[:4], second.axes[:4], strict=True):
+        path = axes.lines[0].get_xydata()  # centroids in order
+        np.testing.assert_array_equal(path, again.lines[0].get_xydata())
+    assert path.shape[1] == 2
     assert "tensorflow" not in sys.modules
 
     figures.embedding(tmp_path / "map.png", embeddings, labels, AGES, splits)
@@ -306,34 +385,84 @@ def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
     assert ("tensorflow" in sys.modules) == is_imported
 
 
-@pytest.mark.parametrize("count", [1, 2, 14])
+@pytest.mark.parametrize("count", [1, 2, 99])
 def test_few_embeddings_are_shown_by_pca(count):
     embeddings, labels = ordered_embeddings(count, 5)
     figure = figures.embedding_figure(embeddings, labels, list("01234"))
     assert_nothing_cut_off(figure)
-    assert any(word.startswith("PCA (too few") for word in words(figure))
+    assert "Embeddings by PCA (too few for UMAP)" in words(figure)
+    assert len(figure.axes) == 2  # one map and the bar
 
 
 def test_collapsed_embeddings_are_shown_by_pca():
-    figure = figures.embedding_figure(np.ones((40, 8)), np.arange(40) % 5, "01234")
-    assert any(word.startswith("PCA (too alike") for word in words(figure))
+    figure = figures.embedding_figure(np.ones((200, 8)), np.arange(200) % 5, "01234")
+    assert "Embeddings by PCA (too alike for UMAP)" in words(figure)
 
 
-def test_many_embeddings_are_sampled(monkeypatch):
+@pytest.fixture
+def mapped(monkeypatch):
+    """Embeddings that were mapped, in place of UMAP, which takes seconds."""
     seen = []
 
     def fake_umap(embeddings, start):
-        seen.append(len(embeddings))
-        return start
+        seen.append(embeddings)
+        return start + 100
 
     monkeypatch.setattr(maps, "_umap", fake_umap)
+    return seen
+
+
+def test_many_embeddings_are_sampled(mapped):
     ranks = RANKS["eighty"]
-    embeddings, labels = ordered_embeddings(3000, 80)
-    figure = figures.embedding_figure(embeddings, labels, ranks)
+    embeddings, labels = ordered_embeddings(5500, 80)
+    splits = ["test" if i % 11 == 10 else "train" for i in range(5500)]
+    figure = figures.embedding_figure(embeddings, labels, ranks, splits)
     assert_nothing_cut_off(figure)
-    assert seen == [maps.MAX_POINTS]
-    assert "UMAP of 2,000 of 3,000 embeddings" in words(figure)
-    assert len(figure.axes[0].texts) <= style.MAX_LABELS
+    assert [len(points) for points in mapped] == [maps.MAX_POINTS + 500]
+    assert {"train: 2,000 of 5,000 images", "test: 500 images"} <= set(words(figure))
+    assert all(len(axes.texts) <= style.MAX_LABELS for axes in figure.axes)
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_embedding_maps_splits_together_and_shows_them_apart(mapped, name):
+    ranks = RANKS[name]
+    embeddings, labels = ordered_embeddings(200, len(ranks))
+    splits = np.array(["train", "test"])[np.arange(200) // 3 % 2]
+    figure = figures.embedding_figure(embeddings, labels, ranks, splits.tolist())
+    assert_nothing_cut_off(figure)
+    assert len(mapped) == 1 and len(mapped[0]) == 200
+    grid = figure.axes[:4]  # UMAP above PCA, train left of test
+    # Training images come first in what is mapped.
+    order = np.argsort(splits == "test", kind="stable")
+    points, _ = maps._pca(np.asarray(embeddings, np.float32)[order])
+    for i, axes in enumerate(grid):
+        own = splits[order] == ("train", "test")[i % 2]
+        drawn = axes.collections[0].get_offsets()
+        expected = points[own] + (100 if i < 2 else 0)
+        np.testing.assert_allclose(drawn, expected, atol=1e-5)
+        of = labels[order][own]
+        shades = style.rank_colours(len(ranks))[of, :3]
+        colours = axes.collections[0].get_facecolors()[:, :3]
+        np.testing.assert_allclose(colours, shades)
+        lowest = expected[of == of.min()].mean(axis=0)
+        np.testing.assert_allclose(axes.lines[0].get_xydata()[0], lowest, atol=1e-4)
+    assert grid[0].get_xlim() == grid[1].get_xlim() != grid[2].get_xlim()
+    assert grid[0].get_ylabel() == "UMAP" and grid[2].get_ylabel().startswith("PCA (")
+    if name != "eighty":
+        named = [text.get_text() for text in grid[0].texts]
+        longest = max(map(len, ranks))
+        many = len(ranks) if longest <= maps.SHORT else 2
+        assert len(named) == (many if longest <= maps.MAX_NAME else 0)
+
+
+def test_pca_says_its_share_of_the_variance():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, 5)) * [3, 2, 1, 0.5, 0.2] + 4
+    points, share = maps._pca(vectors.astype(np.float32))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    spread = np.linalg.eigvalsh(np.cov(unit.T))[::-1]
+    assert share == pytest.approx(spread[:2].sum() / spread.sum(), abs=1e-4)
+    np.testing.assert_allclose(points.var(axis=0, ddof=1), spread[:2], rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -591,3 +720,63 @@ def test_sheet_is_saved_and_needs_pictures(tmp_path):
     for rows in ([], [figures.Row("a", [])]):
         with pytest.raises(ValueError, match="needs rows with a picture each"):
             figures.sheet_figure(rows, ["a"], title="t")
+
+
+def test_sheet_captions_may_have_several_lines():
+    rows = pictures(["a"], rows=2)
+    rows = [
+        row._replace(pictures=[p._replace(caption="one\ntwo\nthree") for p in row[1]])
+        for row in rows
+    ]
+    figure = figures.sheet_figure(
+        rows, ["a"], title="t", front_heading="side", colours=["#ff0000"]
+    )
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    said = [text.get_text() for text in axes.texts]
+    assert said.count("two") == 8 and "side" in said and "rank" not in said
+    assert mpl.colors.to_hex(axes.collections[0].get_facecolor()[0]) == "#ff0000"
+    boxes = [image.get_window_extent() for image in axes.images]
+    boxes += [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def doubtful(count, ranks, shape=(30, 30, 1)):
+    return [
+        figures.Doubtful(
+            np.full(shape, 40 * i, np.uint8), ranks[0], ranks[1], 0.5 + i / 100
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in RANKS if n != "eighty"])
+@pytest.mark.parametrize("counts", [(6, 6), (0, 1), (6, 2)])
+def test_nearest_fits(name, counts):
+    ranks = RANKS[name]
+    sides = {"right": doubtful(counts[0], ranks), "wrong": doubtful(counts[1], ranks)}
+    boundary = metrics.boundary_names(ranks)[0]
+    figure = figures.nearest_figure(sides, boundary, ranks)
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    assert len(axes.images) == sum(counts) and not overlapping(axes.texts)
+    said = [text.get_text() for text in axes.texts]
+    assert ("right" in said, "wrong" in said) == tuple(n > 0 for n in counts)
+    assert said.count("above: 50%") == sum(n > 0 for n in counts)
+    if max(map(len, ranks)) < 10:
+        assert f"true {ranks[0]}" in said and f"called {ranks[1]}" in said
+
+
+def test_nearest_keeps_the_shape_of_pictures_that_differ(tmp_path):
+    images = [(40, 20, 3), (500, 1000, 3)]
+    sides = {"right": [doubtful(1, "ab", shape)[0] for shape in images], "wrong": []}
+    figure = figures.nearest_figure(sides, "a|b", ["a", "b"])
+    tall, wide = (np.asarray(i.get_array()) for i in figure.axes[0].images)
+    assert tall.shape == (40, 40, 3) and wide.shape == (240, 240, 3)
+    assert (tall[:, :10] == 255).all() and (tall[:, 10:30] == 0).all()
+    assert (wide[:60] == 255).all() and (wide[61:179] == 0).all()
+    with pytest.raises(ValueError, match="no boundary is called 'a-b'"):
+        figures.nearest_figure(sides, "a-b", ["a", "b"])
+    figures.nearest(tmp_path / "nearest_0.jpg", sides, "a|b", ["a", "b"])
+    with Image.open(tmp_path / "nearest_0.jpg") as image:
+        assert image.format == "JPEG" and image.info["dpi"] == (150, 150)

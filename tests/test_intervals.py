@@ -1,5 +1,7 @@
 """Intervals: equal to drawing images one by one, and covering what they promise."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,39 @@ def test_bootstrap_covers_the_true_accuracy():
         ends = intervals.bootstrap([[right, 400 - right], [0, 0]], seed=seed)
         covered += ends["accuracy"].low <= 0.7 <= ends["accuracy"].high
     assert 180 <= covered <= 199  # 190 expected; four standard deviations are 12
+
+
+def test_intervals_of_all_scores_are_the_bootstraps():
+    true, predicted = labels(0)
+    whole = metrics.ordinal_metrics(true, predicted, RANKS)
+    names = metrics.boundary_names(RANKS)
+    found = intervals.of_scores(whole["confusion"], names)
+    rates = found.pop("boundaries")
+    for name, ends in intervals.bootstrap(whole["confusion"]).items():
+        assert found[name] == list(ends)
+        assert ends.low < whole[name] < ends.high
+    assert list(rates) == names
+    for h, boundary in enumerate(names):
+        of_boundary = intervals.bootstrap_boundary(whole["confusion"], h)
+        assert rates[boundary].keys() == of_boundary.keys()
+        for name, ends in of_boundary.items():
+            if 0 < whole["boundaries"][boundary][name] < 1:
+                assert rates[boundary][name] == list(ends), name
+
+
+def test_intervals_at_the_ends_and_of_nothing_are_strict_json():
+    confusion = [[7, 0, 0], [0, 5, 0], [0, 0, 0]]
+    found = intervals.of_scores(confusion, ["0|1", "1|2"])
+    json.dumps(found, allow_nan=False)
+    # Right for all twelve, which drawing again would call certain.
+    assert found["accuracy"] == pytest.approx(intervals.binomial(12, 12))
+    assert found["mae"] == [0, 0]
+    rates = found["boundaries"]
+    assert rates["0|1"]["missed_rate"] == pytest.approx(intervals.binomial(0, 5))
+    assert rates["0|1"]["error_rate"] == pytest.approx(intervals.binomial(0, 12))
+    assert rates["1|2"]["missed_rate"] is None  # nobody is above
+    assert rates["1|2"]["crossing_missed_rate"] is None
+    assert intervals.of_scores([[5, 0], [0, 0]], ["a|b"])["qwk"] is None
 
 
 def test_undefined_is_nan_not_an_error():

@@ -64,8 +64,11 @@ def test_leaves_all_results(finished):
         "metrics.json",
         "predictions.csv",
         "confusion.png",
+        "calibration.png",
+        "nearest_1.jpg",
         "margins.png",
         "embedding.png",
+        "similarity.png",
         "report.html",
     ):
         assert (run / name).stat().st_size > 0, name
@@ -83,6 +86,13 @@ def test_metrics_have_the_documented_keys(finished):
             assert scores["count"] == count
             assert {"accuracy", "mae", "qwk", "one_off_accuracy"} < set(scores)
             assert list(scores["boundaries"]) == ["0|1", "1|2", "2|3", "3|4"]
+            if phase == "final":
+                low, high = scores["intervals"]["accuracy"]
+                assert low <= scores["accuracy"] <= high and high - low > 0.1
+                rates = scores["intervals"]["boundaries"]
+                assert list(rates) == list(scores["boundaries"])
+    assert -1 <= metrics["order_score"]["overall"] <= 1
+    assert list(metrics["order_score"]["by_rank"]) == list("01234")
     assert list(metrics["margins"]) == ["0|1", "1|2", "2|3", "3|4"]
     assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
     assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2

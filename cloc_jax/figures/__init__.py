@@ -5,6 +5,7 @@ Figures are plain objects, never pyplot's global ones, so they can be drawn from
 thread.
 """
 
+from cloc_jax.figures.calibration import Bins, Panel, calibration, calibration_figure
 from cloc_jax.figures.confusion import confusion, confusion_figure
 from cloc_jax.figures.control import control, control_figure
 from cloc_jax.figures.courses import curves, curves_figure, margins, margins_figure
@@ -16,13 +17,21 @@ from cloc_jax.figures.margin_study import (
     margin_study,
     margin_study_figure,
 )
+from cloc_jax.figures.nearest import Doubtful, nearest, nearest_figure
 from cloc_jax.figures.sheet import Picture, Row, sheet, sheet_figure
+from cloc_jax.figures.similarity import similarity, similarity_figure
+from cloc_jax.figures.style import short_boundary
 
 __all__ = [
+    "Bins",
+    "Doubtful",
+    "Panel",
     "Picture",
     "Row",
     "collapse",
     "collapse_figure",
+    "calibration",
+    "calibration_figure",
     "confusion",
     "confusion_figure",
     "control",
@@ -38,7 +47,12 @@ __all__ = [
     "margin_study_figure",
     "margins",
     "margins_figure",
+    "nearest",
+    "nearest_figure",
     "series",
     "sheet",
     "sheet_figure",
+    "short_boundary",
+    "similarity",
+    "similarity_figure",
 ]

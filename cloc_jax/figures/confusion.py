@@ -9,21 +9,21 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from cloc_jax import metrics
-from cloc_jax.figures import style
+from cloc_jax.figures import matrix, style
 
 
 def confusion(
     path: str | os.PathLike,
-    matrix: ArrayLike,
+    counts: ArrayLike,
     ranks: Sequence[str],
     critical: Sequence[str] = (),
 ) -> None:
     """Saves the confusion matrix; see `confusion_figure`."""
-    style.save(confusion_figure(matrix, ranks, critical), path)
+    style.save(confusion_figure(counts, ranks, critical), path)
 
 
 def confusion_figure(
-    matrix: ArrayLike, ranks: Sequence[str], critical: Sequence[str] = ()
+    counts: ArrayLike, ranks: Sequence[str], critical: Sequence[str] = ()
 ) -> Figure:
     """True ranks down, predicted across; colour is the share of the true rank.
 
@@ -31,45 +31,23 @@ def confusion_figure(
     `critical` are boundary names, drawn as lines between their two ranks: below the
     corner lie the missed, right of it the false alarms.
     """
-    matrix = np.asarray(matrix)
-    if matrix.shape != (len(ranks), len(ranks)):
-        raise ValueError(
-            f"the confusion matrix has shape {matrix.shape}; {len(ranks)} ranks need "
-            f"{(len(ranks), len(ranks))}."
-        )
+    counts = matrix.checked(counts, ranks, "confusion matrix")
     names = metrics.boundary_names(ranks)
     for name in critical:
         if name not in names:
             raise ValueError(f"no boundary is called {name!r}; there are {names}.")
 
     count = len(ranks)
-    side = float(np.clip(0.85 * count, 3.4, 7.5))  # inches
-    labels = [style.short(rank, 22) for rank in ranks]
-    longest = 0.085 * max(map(len, labels))
-    is_tilted = longest > 0.9 * side / min(count, style.MAX_LABELS)
-    below = 0.75 * longest if is_tilted else 0.2
-    figure = style.new_figure(
-        side + longest + 1.7, side + below + 1.1 + 0.25 * bool(critical)
-    )
-    axes = figure.subplots()
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    figure, axes = matrix.matrix_axes(ranks, extra_height=0.25 * bool(critical))
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    ticks = style.thinned(count, 20)
-    axes.set_xticks(ticks, [labels[i] for i in ticks], parse_math=False)
-    axes.set_yticks(ticks, [labels[i] for i in ticks], parse_math=False)
-    if is_tilted:
-        for label in axes.get_xticklabels():
-            label.set(rotation=40, ha="right", rotation_mode="anchor")
-    axes.tick_params(length=0)
     axes.set_xlabel("Predicted rank")
     axes.set_ylabel("True rank")
-    for edge in np.arange(count - 1) + 0.5 if count <= 20 else ():
-        axes.axhline(edge, color="white", linewidth=1)
-        axes.axvline(edge, color="white", linewidth=1)
-    for i in range(count) if count <= 20 else ():
+    matrix.finish(axes, ranks)
+    for i in range(count) if count <= matrix.MAX_WRITTEN else ():
         for j in range(count):
-            if matrix[i, j]:
-                text = f"{matrix[i, j]}"
+            if counts[i, j]:
+                text = f"{counts[i, j]}"
                 if count <= style.MAX_LABELS:
                     text += f"\n{_percent(shares[i, j])}"
                 axes.text(
@@ -79,7 +57,7 @@ def confusion_figure(
                     ha="center",
                     va="center",
                     color="white" if shares[i, j] > 0.55 else style.INK,
-                    fontsize=11 if count <= 8 else 8,
+                    fontsize=11 if count <= 8 else 9.5 if count <= 12 else 8,
                     linespacing=1.25,
                 )
     for name in critical:
@@ -100,7 +78,6 @@ def confusion_figure(
     bar.set_label("share of the true rank")
     bar.ax.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     bar.outline.set_visible(False)
-    axes.spines[:].set_visible(False)
     figure.suptitle("True rank against predicted rank", fontweight="bold")
     return figure
 

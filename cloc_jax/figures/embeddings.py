@@ -1,4 +1,4 @@
-"""Maps of the embeddings: UMAP, or principal components of few or collapsed ones."""
+"""Maps of the embeddings: UMAP and principal components, the splits side by side."""
 
 import os
 import threading
@@ -15,8 +15,11 @@ from numpy.typing import ArrayLike
 from cloc_jax import light_imports
 from cloc_jax.figures import style
 
+# Of a split. UMAP compares all pairs of up to 4,095 points, and compiles a search
+# for neighbours, which takes longer, for more.
 MAX_POINTS = 2000
-MIN_UMAP_POINTS = 15  # below it a neighbourhood is the whole set
+MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
+SHORT, MAX_NAME = 6, 14  # letters of ranks that have room beside all, or two, centroids
 
 _umap_lock = threading.Lock()
 
@@ -38,66 +41,87 @@ def embedding_figure(
     ranks: Sequence[str],
     split_names: Sequence[str] | None = None,
 ) -> Figure:
-    """Embeddings in the plane (UMAP by cosine), coloured by rank.
+    """Embeddings in the plane, coloured by rank: UMAP (by cosine) above PCA.
 
-    The centroids of the ranks on the map are joined in order. More than MAX_POINTS
-    points are sampled, always the same ones; fewer than MIN_UMAP_POINTS, and those on
-    one line, are shown by their principal components. Splits, one name a point, get a
-    marker each.
+    Both are made of all embeddings together, so that splits, one name a point, can be
+    compared; each has a column of its own. The centroids of the ranks are joined in
+    order. Of a split with more than MAX_POINTS points some are drawn, always the same
+    ones. Fewer than MIN_UMAP_POINTS, and those on one line, have no UMAP.
     """
-    embeddings = np.asarray(embeddings, np.float32)  # [point, dim]
-    labels = np.asarray(labels)  # [point]
+    vectors = np.asarray(embeddings, np.float32)  # [point, dim]
+    classes = np.asarray(labels)  # [point]
     splits = None if split_names is None else np.asarray(split_names)
-    _check_embeddings(embeddings, labels, ranks, splits)
-    total = len(embeddings)
-    if total > MAX_POINTS:
-        chosen = np.random.default_rng(0).choice(total, MAX_POINTS, replace=False)
-        embeddings, labels = embeddings[chosen], labels[chosen]
-        splits = None if splits is None else splits[chosen]
-    kind, points = "UMAP", _pca(embeddings)
-    if len(points) < MIN_UMAP_POINTS:
-        kind = "PCA (too few points for UMAP)"
-    elif points.std(axis=0).min() < 1e-6:
-        kind = "PCA (too alike for UMAP)"  # collapsed: its scaling would divide by 0
-    else:
-        points = _umap(embeddings, points)
+    _check_embeddings(vectors, classes, ranks, splits)
+    splits = np.full(len(classes), "") if splits is None else splits
+    names = list(dict.fromkeys(splits.tolist()))
+    totals = {name: int(np.sum(splits == name)) for name in names}
+    chosen = np.concatenate([_sampled(np.flatnonzero(splits == n)) for n in names])
+    vectors, classes, splits = vectors[chosen], classes[chosen], splits[chosen]
 
-    figure = style.new_figure(8.4, 6.4)
-    axes = figure.subplots()
+    components, share = _pca(vectors)
+    maps = {f"PCA ({100 * share:.0f}% of the variance)": components}
+    title = "Embeddings by UMAP and PCA"
+    if len(components) < MIN_UMAP_POINTS:
+        title = "Embeddings by PCA (too few for UMAP)"
+    elif components.std(axis=0).min() < 1e-6:
+        title = "Embeddings by PCA (too alike for UMAP)"  # it would divide by 0
+    else:
+        maps = {"UMAP": _umap(vectors, components)} | maps
+
+    width = 4.1 * len(names) + 1.2 + 0.085 * max(len(_short(rank)) for rank in ranks)
+    figure = style.new_figure(width, 4.1 * len(maps) + 0.7)
+    grid = figure.subplots(
+        len(maps), len(names), sharex="row", sharey="row", squeeze=False
+    )
     colours = style.rank_colours(len(ranks))
-    colour_map = ListedColormap(colours)
-    groups = [None] if splits is None else list(dict.fromkeys(splits.tolist()))
-    for group, marker in zip(groups, _marker_names(len(groups)), strict=True):
-        own = slice(None) if group is None else splits == group
-        axes.scatter(
-            points[own, 0],
-            points[own, 1],
-            c=colours[labels[own]],
-            s=22 if len(points) <= 500 else 12,
-            marker=marker,
-            alpha=0.65,
-            linewidths=0,
-        )
-        if group is not None:
-            axes.scatter([], [], color=style.FAINT, marker=marker, label=str(group))
-    if splits is not None:
-        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.01), ncols=4)
+    for row, (kind, points) in zip(grid, maps.items(), strict=True):
+        row[0].set_ylabel(kind)
+        for axes, name in zip(row, names, strict=True):
+            own = splits == name
+            _draw(axes, points[own], classes[own], ranks, colours)
+    for axes, name in zip(grid[0], names, strict=True):
+        drawn = int(np.sum(splits == name))
+        of = f" of {totals[name]:,}" if totals[name] > drawn else ""
+        text = f"{name}: {drawn:,}{of} images".removeprefix(": ")
+        axes.set_title(text, fontsize=11, parse_math=False)
+    bar = style.colour_bar(
+        figure, grid, ListedColormap(colours), [_short(rank) for rank in ranks]
+    )
+    bar.set_label("rank")
+    figure.suptitle(title, fontweight="bold")
+    return figure
+
+
+def _short(rank: str) -> str:
+    return style.short(rank, 22)
+
+
+def _sampled(items: np.ndarray) -> np.ndarray:
+    if len(items) <= MAX_POINTS:
+        return items
+    return np.random.default_rng(0).choice(items, MAX_POINTS, replace=False)
+
+
+def _draw(
+    axes: Axes,
+    points: np.ndarray,
+    labels: np.ndarray,
+    ranks: Sequence[str],
+    colours: np.ndarray,
+) -> None:
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        c=colours[labels],
+        s=16 if len(points) <= 500 else 8,
+        alpha=0.65,
+        linewidths=0,
+    )
     _join_centroids(axes, points, labels, ranks, colours)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.08)
     axes.spines[:].set_color("#d5dce2")
-    bar = style.colour_bar(
-        figure, axes, colour_map, [style.short(rank, 22) for rank in ranks]
-    )
-    bar.set_label("rank")
-    of = f" of {total:,}" if total > len(points) else ""
-    figure.suptitle(f"{kind} of {len(points):,}{of} embeddings", fontweight="bold")
-    return figure
-
-
-def _marker_names(count: int) -> list[str]:
-    return [("o", "^", "s", "D", "v", "P")[i % 6] for i in range(count)]
 
 
 def _join_centroids(
@@ -115,15 +139,20 @@ def _join_centroids(
         centres[:, 0],
         centres[:, 1],
         c=colours[present],
-        s=70 if len(present) <= style.MAX_LABELS else 22,
+        s=50 if len(present) <= style.MAX_LABELS else 18,
         edgecolors=style.INK,
-        linewidths=1.4 if len(present) <= style.MAX_LABELS else 0.8,
+        linewidths=1.2 if len(present) <= style.MAX_LABELS else 0.8,
         zorder=3,
     )
-    for n, i in enumerate(style.thinned(len(present), style.MAX_LABELS)):
+    # The bar beside has all names; long ones would lie over one another here.
+    longest = max(len(ranks[i]) for i in present)
+    named = style.thinned(len(present), style.MAX_LABELS) if longest <= SHORT else []
+    if SHORT < longest <= MAX_NAME:
+        named = sorted({0, len(present) - 1})
+    for n, i in enumerate(named):
         is_above = n % 2 == 0  # taking turns keeps neighbours' names apart
         axes.annotate(
-            style.short(ranks[present[i]], 22),
+            ranks[present[i]],
             centres[i],
             (0, 9 if is_above else -9),
             textcoords="offset points",
@@ -161,14 +190,16 @@ def _check_embeddings(
         raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
 
 
-def _pca(embeddings: np.ndarray) -> np.ndarray:
-    """[point, 2]: the two leading principal components of the directions."""
+def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
+    """[point, 2]: the two leading principal components of the directions, and which
+    share of the variance they have."""
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     unit = embeddings / np.maximum(norms, 1e-12)  # as cosine sees them
     centred = unit - unit.mean(axis=0)
     left, scale, _ = np.linalg.svd(centred, full_matrices=False)
     points = (left * scale)[:, :2]
-    return np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+    share = np.sum(scale[:2] ** 2) / max(np.sum(scale**2), 1e-12)
+    return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))), float(share)
 
 
 def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -12,16 +12,17 @@ from cloc_jax.figures import style
 
 SIDE = 1.25  # inches of a square picture; others have the same area
 GAP = 0.06
-CAPTION = 0.2  # below each picture
-CHARACTER = 0.062  # inches of a letter, at the captions' size
-POINTS = 8
+CAPTION = 0.22  # below each picture, of one line
+LINE = 0.155  # for each further one
+CHARACTER = 0.074  # inches of a letter, at the captions' size
+POINTS = 9
 
 
 class Picture(NamedTuple):
     """One picture of a sheet."""
 
     image: np.ndarray  # uint8 [height, width, 1 or 3]
-    caption: str = ""
+    caption: str = ""  # may have several lines
 
 
 class Row(NamedTuple):
@@ -48,6 +49,8 @@ def sheet_figure(
     title: str,
     note: str = "",
     headings: tuple[str, str] = ("", ""),
+    front_heading: str = "rank",
+    colours: Sequence[str] = (),
 ) -> Figure:
     """Rows of pictures, each with its rank in front, in the colour that the rank has.
 
@@ -58,6 +61,8 @@ def sheet_figure(
         note: Below the title, wrapped.
         headings: Above the first picture of the rows and above the others; those are
             set apart where there is a second one.
+        front_heading: Above the ranks.
+        colours: Of the ranks, where they are something else.
     """
     if not rows or not all(row.pictures for row in rows):
         raise ValueError("a contact sheet needs rows with a picture each.")
@@ -71,9 +76,11 @@ def sheet_figure(
     most = max(len(row.pictures) for row in rows)
     across = max(front + most * cell + apart, 0.13 * len(title))
     lines = textwrap.wrap(note, int(across / CHARACTER))
-    top = 0.42 + 0.16 * len(lines) + 0.28
+    top = 0.42 + 0.175 * len(lines) + 0.3
     breaks = [a.rank != b.rank for a, b in zip(rows, rows[1:], strict=False)]
-    step = height + CAPTION + GAP
+    captions = [picture.caption for row in rows for picture in row.pictures]
+    below = CAPTION + LINE * max(caption.count("\n") for caption in captions)
+    step = height + below + GAP
     down = top + len(rows) * step + 2 * GAP * sum(breaks)
 
     figure = style.new_figure(across, down)
@@ -92,15 +99,15 @@ def sheet_figure(
 
     write(0, 0.14, title, fontweight="bold", fontsize=12)
     for i, line in enumerate(lines):
-        write(0, 0.4 + 0.16 * i, line, color=style.FAINT)
-    write(0.17, top - 0.13, "rank", color=style.FAINT)
+        write(0, 0.4 + 0.175 * i, line, color=style.FAINT)
+    write(0.17, top - 0.13, front_heading, color=style.FAINT)
     for column, heading in enumerate(headings):
-        write(left(column), top - 0.13, heading, fontsize=POINTS + 1)
-    colours = style.rank_colours(len(ranks))
+        write(left(column), top - 0.13, heading, fontsize=POINTS)
+    shades = list(colours) or style.rank_colours(len(ranks))
     y = top
     for row, name, is_last in zip(rows, names, [*breaks, True], strict=True):
-        colour = colours[list(ranks).index(row.rank)]
-        end = height + CAPTION + (0.0 if is_last else GAP)
+        colour = shades[list(ranks).index(row.rank)]
+        end = height + below + (0.0 if is_last else GAP)
         axes.fill_between([0, 0.07], y, y + end, color=colour, linewidth=0)
         write(0.17, y + height / 2, name, fontweight="bold", fontsize=11)
         for column, picture in enumerate(row.pictures):
@@ -117,7 +124,9 @@ def sheet_figure(
                 after = row.pictures[column + 1 :]
                 free = next((n for n, p in enumerate(after) if p.caption), len(after))
                 longest = int((1 + free) * cell / CHARACTER)
-                write(x, y + height + 0.1, style.short(picture.caption, longest))
+                for i, line in enumerate(picture.caption.split("\n")):
+                    place = y + height + 0.1 + LINE * i
+                    write(x, place, style.short(line, longest))
         y += step + (2 * GAP if is_last else 0.0)
     axes.set_xlim(0, across)
     axes.set_ylim(down, 0)

@@ -31,8 +31,17 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | os.PathLike) -> None:
-    """Writes the figure as a PNG, with a narrow white edge."""
-    figure.savefig(path, dpi=DPI, format="png", bbox_inches="tight", pad_inches=0.12)
+    """Writes the figure as a PNG, or as the JPEG that the path names, with a narrow
+    white edge."""
+    is_jpeg = os.fspath(path).endswith(".jpg")
+    figure.savefig(
+        path,
+        dpi=DPI,
+        format="jpg" if is_jpeg else "png",
+        bbox_inches="tight",
+        pad_inches=0.12,
+        pil_kwargs={"quality": 90} if is_jpeg else None,
+    )
 
 
 def short(name: str, length: int) -> str:
@@ -122,9 +131,12 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def colour_bar(
-    figure: Figure, axes: Axes, colour_map: Colormap, labels: Sequence[str]
+    figure: Figure, axes: Any, colour_map: Colormap, labels: Sequence[str]
 ) -> Any:
-    """A bar with one block a label, low at the bottom; names thinned out if many."""
+    """A bar with one block a label, low at the bottom; names thinned out if many.
+
+    It stands beside `axes`, which may be several.
+    """
     mappable = mpl.cm.ScalarMappable(Normalize(-0.5, len(labels) - 0.5), colour_map)
     ticks = thinned(len(labels), MAX_LABELS)
     bar = figure.colorbar(mappable, ax=axes, aspect=28, pad=0.02)
