@@ -158,9 +158,8 @@ def get_config() -> ConfigDict:
     # Of the encoder's parameters; None for the same as the rest.
     config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
     config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
-    config.optimizer.margins = (
-        ""  # adam or sgd for margins; "" for the same as the rest
-    )
+    # Of the margins: adam or sgd; "" for the same as the rest.
+    config.optimizer.margins = ""
     # Of the margins; None for the same as the rest.
     config.optimizer.margin_learning_rate = config_dict.placeholder(float)
 
