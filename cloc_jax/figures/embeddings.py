@@ -2,6 +2,7 @@
 
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,7 @@ from numpy.typing import ArrayLike
 from cloc_jax import light_imports
 from cloc_jax.figures import style
 
-# Of a split. UMAP compares all pairs of up to 4,095 points, and compiles a search
-# for neighbours, which takes longer, for more.
+# Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
 MAX_POINTS = 2000
 MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
 SHORT, MAX_NAME = 6, 14  # letters of ranks that have room beside all, or two, centroids
@@ -190,11 +190,16 @@ def _check_embeddings(
         raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
 
 
+def _unit(embeddings: np.ndarray) -> np.ndarray:
+    """The directions: the embeddings as cosine sees them."""
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.maximum(norms, 1e-12)
+
+
 def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
     """[point, 2]: the two leading principal components of the directions, and which
     share of the variance they have."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    unit = embeddings / np.maximum(norms, 1e-12)  # as cosine sees them
+    unit = _unit(embeddings)
     centred = unit - unit.mean(axis=0)
     left, scale, _ = np.linalg.svd(centred, full_matrices=False)
     points = (left * scale)[:, :2]
@@ -204,17 +209,22 @@ def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
     """[point, 2]: UMAP by cosine from `start`, the same for the same embeddings."""
+    unit = _unit(embeddings)
+    # Computed here, since UMAP would call a function for each pair.
+    distances = np.maximum(1 - unit @ unit.T, 0)
+    np.fill_diagonal(distances, 0)
     # One at a time: numba's workqueue threads abort the process when entered twice.
-    with _umap_lock:
+    with _umap_lock, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "using precomputed metric")
         model = _import_umap().UMAP(
             n_components=2,
             n_neighbors=min(15, len(embeddings) - 1),
-            metric="cosine",
+            metric="precomputed",
             init=start,
             random_state=0,
             n_jobs=1,  # a fixed random_state needs one thread; UMAP warns otherwise
         )
-        return np.asarray(model.fit_transform(embeddings))
+        return np.asarray(model.fit_transform(distances))
 
 
 def _import_umap() -> Any:
