@@ -448,11 +448,14 @@ def test_embedding_maps_splits_together_and_shows_them_apart(mapped, name):
         np.testing.assert_allclose(axes.lines[0].get_xydata()[0], lowest, atol=1e-4)
     assert grid[0].get_xlim() == grid[1].get_xlim() != grid[2].get_xlim()
     assert grid[0].get_ylabel() == "UMAP" and grid[2].get_ylabel().startswith("PCA (")
-    if name != "eighty":
-        named = [text.get_text() for text in grid[0].texts]
-        longest = max(map(len, ranks))
-        many = len(ranks) if longest <= maps.SHORT else 2
-        assert len(named) == (many if longest <= maps.MAX_NAME else 0)
+    for axes in grid:
+        named = [text.get_text() for text in axes.texts]
+        is_named = max(map(len, ranks)) <= maps.MAX_NAME
+        ends = {ranks[0], ranks[-1]} if name != "eighty" else set()  # where present
+        assert ends <= set(named) if is_named else not named
+        assert set(named) <= set(ranks) and not overlapping(axes.texts)
+    if name == "five":
+        assert [text.get_text() for text in grid[0].texts] == list("04123")
 
 
 def test_pca_says_its_share_of_the_variance():

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,11 @@ from numpy.typing import ArrayLike
 from cloc_jax import light_imports
 from cloc_jax.figures import style
 
-# Of a split. UMAP compares all pairs of up to 4,095 points, and compiles a search
-# for neighbours, which takes longer, for more.
+# Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
 MAX_POINTS = 2000
 MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
-SHORT, MAX_NAME = 6, 14  # letters of ranks that have room beside all, or two, centroids
+MAX_NAME = 14  # letters of a rank that has room beside its centroid
+PANEL = 3.9  # inches of a map's side, about
 
 _umap_lock = threading.Lock()
 
@@ -78,7 +79,10 @@ def embedding_figure(
         row[0].set_ylabel(kind)
         for axes, name in zip(row, names, strict=True):
             own = splits == name
-            _draw(axes, points[own], classes[own], ranks, colours)
+            _draw(axes, points[own], classes[own], colours)
+        for axes, name in zip(row, names, strict=True):
+            own = splits == name  # the columns now have their common limits
+            _name_centroids(axes, points[own], classes[own], ranks)
     for axes, name in zip(grid[0], names, strict=True):
         drawn = int(np.sum(splits == name))
         of = f" of {totals[name]:,}" if totals[name] > drawn else ""
@@ -106,7 +110,6 @@ def _draw(
     axes: Axes,
     points: np.ndarray,
     labels: np.ndarray,
-    ranks: Sequence[str],
     colours: np.ndarray,
 ) -> None:
     axes.scatter(
@@ -117,7 +120,7 @@ def _draw(
         alpha=0.65,
         linewidths=0,
     )
-    _join_centroids(axes, points, labels, ranks, colours)
+    _join_centroids(axes, points, labels, colours)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.08)
@@ -128,11 +131,9 @@ def _join_centroids(
     axes: Axes,
     points: np.ndarray,
     labels: np.ndarray,
-    ranks: Sequence[str],
     colours: np.ndarray,
 ) -> None:
-    present = [i for i in range(len(ranks)) if np.any(labels == i)]
-    centres = np.array([points[labels == i].mean(axis=0) for i in present])
+    present, centres = _centroids(points, labels, len(colours))
     halo = [patheffects.withStroke(linewidth=3, foreground="white")]
     axes.plot(*centres.T, color=style.INK, linewidth=1.4, path_effects=halo)
     axes.scatter(
@@ -144,27 +145,60 @@ def _join_centroids(
         linewidths=1.2 if len(present) <= style.MAX_LABELS else 0.8,
         zorder=3,
     )
-    # The bar beside has all names; long ones would lie over one another here.
-    longest = max(len(ranks[i]) for i in present)
-    named = style.thinned(len(present), style.MAX_LABELS) if longest <= SHORT else []
-    if SHORT < longest <= MAX_NAME:
-        named = sorted({0, len(present) - 1})
-    for n, i in enumerate(named):
-        is_above = n % 2 == 0  # taking turns keeps neighbours' names apart
-        axes.annotate(
-            ranks[present[i]],
-            centres[i],
-            (0, 9 if is_above else -9),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if is_above else "top",
-            fontsize=10,
-            fontweight="bold",
-            color=style.INK,
-            path_effects=halo,
-            zorder=4,
-            parse_math=False,
-        )
+
+
+def _name_centroids(
+    axes: Axes, points: np.ndarray, labels: np.ndarray, ranks: Sequence[str]
+) -> None:
+    """Writes names beside centroids where they lie over no other; needs the limits."""
+    present, centres = _centroids(points, labels, len(ranks))
+    # The bar beside has all names; there is no room here for long ones.
+    if max(len(ranks[i]) for i in present) > MAX_NAME:
+        return
+    limits = np.array([axes.get_xlim(), axes.get_ylim()])
+    inches = PANEL * (centres - limits[:, 0]) / (limits[:, 1] - limits[:, 0])
+    named = style.thinned(len(present), style.MAX_LABELS)
+    named.sort(key=lambda n: n not in (0, len(present) - 1))  # the ends first
+    placed: list[np.ndarray] = []  # [low or high, 2] of each name, in inches
+    for n in named:
+        name = ranks[present[n]]
+        half = np.array([0.055 * len(name), 0.1])
+        for side in (1, -1) if n % 2 == 0 else (-1, 1):
+            centre = inches[n] + (0, 0.22 * side)
+            box = np.array([centre - half, centre + half])
+            if not any(_overlap(box, other) for other in placed):
+                placed.append(box)
+                _write_beside(axes, name, centres[n], side)
+                break
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.all(a[0] < b[1]) and np.all(b[0] < a[1]))
+
+
+def _write_beside(axes: Axes, name: str, point: np.ndarray, side: int) -> None:
+    axes.annotate(
+        name,
+        (point[0], point[1]),
+        (0, 9 * side),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if side > 0 else "top",
+        fontsize=10,
+        fontweight="bold",
+        color=style.INK,
+        path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
+        zorder=4,
+        parse_math=False,
+    )
+
+
+def _centroids(
+    points: np.ndarray, labels: np.ndarray, num_ranks: int
+) -> tuple[list[int], np.ndarray]:
+    """The ranks that are present, and the mean [rank, 2] of each."""
+    present = [i for i in range(num_ranks) if np.any(labels == i)]
+    return present, np.array([points[labels == i].mean(axis=0) for i in present])
 
 
 def _check_embeddings(
@@ -190,11 +224,16 @@ def _check_embeddings(
         raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
 
 
+def _unit(embeddings: np.ndarray) -> np.ndarray:
+    """The directions: the embeddings as cosine sees them."""
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.maximum(norms, 1e-12)
+
+
 def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
     """[point, 2]: the two leading principal components of the directions, and which
     share of the variance they have."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    unit = embeddings / np.maximum(norms, 1e-12)  # as cosine sees them
+    unit = _unit(embeddings)
     centred = unit - unit.mean(axis=0)
     left, scale, _ = np.linalg.svd(centred, full_matrices=False)
     points = (left * scale)[:, :2]
@@ -204,17 +243,22 @@ def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
     """[point, 2]: UMAP by cosine from `start`, the same for the same embeddings."""
+    unit = _unit(embeddings)
+    # Computed here, since UMAP would call a function for each pair.
+    distances = np.maximum(1 - unit @ unit.T, 0)
+    np.fill_diagonal(distances, 0)
     # One at a time: numba's workqueue threads abort the process when entered twice.
-    with _umap_lock:
+    with _umap_lock, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "using precomputed metric")
         model = _import_umap().UMAP(
             n_components=2,
             n_neighbors=min(15, len(embeddings) - 1),
-            metric="cosine",
+            metric="precomputed",
             init=start,
             random_state=0,
             n_jobs=1,  # a fixed random_state needs one thread; UMAP warns otherwise
         )
-        return np.asarray(model.fit_transform(embeddings))
+        return np.asarray(model.fit_transform(distances))
 
 
 def _import_umap() -> Any:
