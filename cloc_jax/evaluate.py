@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from cloc_jax import (
     assemble,
     checkpoint,
+    decisions,
     derived,
     environment,
     inference,
@@ -36,6 +37,7 @@ from cloc_jax import run_folder as folders
 from cloc_jax.data import carving, pipeline
 from cloc_jax.progress import console
 
+TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2)  # shares missed that the report shows
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
@@ -110,9 +112,10 @@ def score(
                     outputs.get("probabilities"),
                 )
             if is_last:
-                scores[split]["intervals"] = intervals.of_scores(
-                    scores[split]["confusion"], list(scores[split]["boundaries"])
-                )
+                if is_scored:
+                    scores[split]["intervals"] = intervals.of_scores(
+                        scores[split]["confusion"], list(scores[split]["boundaries"])
+                    )
                 found[split] = predictions.Predictions(
                     list(source.ids),
                     source.labels,
@@ -141,6 +144,7 @@ def score(
     test = parts.dataset.splits["test"]
     embeddings = embed(test)
     ranks = parts.dataset.ranks
+    results["trade_off"] = _trade_off(found, results)
     results["order_score"] = order.order_score(embeddings, test.labels, ranks)
     if results["margins"] and config.method.contrast == "embedding":
         results["violated"] = _violated(embeddings, test.labels, results["margins"])
@@ -179,6 +183,22 @@ def _margins(model: nnx.Module, parts: assemble.Parts) -> dict[str, Any]:
         "margin_kinds": dict(zip(names, view.kinds, strict=True)),
         "margin_limit": view.limit,
     }
+
+
+def _trade_off(
+    found: dict[str, predictions.Predictions], results: dict[str, Any]
+) -> dict[str, list[decisions.Row]]:
+    """What decision control would cost at the boundaries that matter, by name."""
+    val, test = found["val"], found["test"]
+    if val.probabilities is None:
+        return {}
+    boundaries = results["final"]["test"]["boundaries"]
+    rows = {}
+    for name in pictures.boundaries_to_show(boundaries, results["critical"]):
+        h = list(boundaries).index(name)
+        if (val.true > h).any():  # else there is nothing to choose a threshold by
+            rows[name] = decisions.trade_off(val, test, h, TARGETS)
+    return rows
 
 
 def _violated(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax import figures, intervals, order, predictions
+from cloc_jax import calibration, figures, order, predictions
 from cloc_jax.data import pipeline
 
 BOUNDARIES = 3  # that get pictures of their own
@@ -63,22 +63,22 @@ def _draw_probabilities(
 ) -> None:
     """Whether probabilities hold, and the images near the boundaries that matter."""
     ranks = results["ranks"]
-    is_right = probabilities.argmax(axis=1) == found.true
+    bins = min(BINS, max(len(found.true) // BINS, 1))  # with enough images in each
     panels = [
         figures.Panel(
             "The likeliest rank",
             "its probability",
             "it was the true one",
-            _bins(probabilities.max(axis=1), is_right),
+            _bins(calibration.reliability(probabilities, found.true, bins)),
         )
     ]
     boundaries = results["final"]["test"]["boundaries"]
     for name in boundaries_to_show(boundaries, results["critical"]):
         h = list(boundaries).index(name)
-        above = probabilities[:, h + 1 :].sum(axis=1)
+        above = calibration.probability_above(probabilities, h)
         title = f"Above {figures.short_boundary(name, ranks)}"
-        bins = _bins(above, found.true > h)
-        panels.append(figures.Panel(title, "P(above)", "it was above", bins))
+        holds = calibration.reliability_above(probabilities, found.true, h, bins)
+        panels.append(figures.Panel(title, "P(above)", "it was above", _bins(holds)))
         chosen = nearest(above, found.true, found.predicted, h)
         sides = {
             side: [
@@ -128,16 +128,11 @@ def nearest(
     }
 
 
-# To be replaced by `reliability` of calibration.py once that is here.
-def _bins(probability: np.ndarray, happened: np.ndarray) -> figures.Bins:
-    """Bins of as equal a number of images as can be, by probability."""
-    count = min(BINS, max(len(probability) // BINS, 1))
-    groups = np.array_split(np.argsort(probability, kind="stable"), count)
-    rates = [intervals.binomial(int(happened[g].sum()), len(g)) for g in groups]
+def _bins(found: Sequence[calibration.Bin]) -> figures.Bins:
     return figures.Bins(
-        np.array([probability[g].mean() for g in groups]),
-        np.array([happened[g].mean() for g in groups]),
-        np.array([ends.low for ends in rates]),
-        np.array([ends.high for ends in rates]),
-        np.array([len(g) for g in groups]),
+        np.array([b.predicted for b in found]),
+        np.array([b.observed for b in found]),
+        np.array([b.interval.low for b in found]),
+        np.array([b.interval.high for b in found]),
+        np.array([b.images for b in found]),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from PIL import Image
 
-from cloc_jax import metrics, published
+from cloc_jax import decisions, metrics, published
 
 DASH = "–"  # stands for a number that is not defined
 MANY_ROWS = 15  # longer tables are folded away
@@ -88,8 +88,8 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         config=_config_tables(run),
         control=_study(run, "control.json", "control.png"),
         margin_study=_study(run, "margins.json", "margin_study.png"),
-        decision=_read_json(run / "decision.json"),
-        trade_off=scores.get("trade_off"),
+        decision=_decision(run, ranks),
+        trade_off=scores.get("trade_off") or {},
         images={
             name: _picture(run / f"{name}.png")
             for name in (
@@ -165,6 +165,14 @@ def _study(run: pathlib.Path, name: str, picture: str) -> dict[str, Any] | None:
         if found is not None:
             return found | {"picture": _picture(folder / picture)}
     return None
+
+
+def _decision(run: pathlib.Path, ranks: Sequence[str]) -> list[str]:
+    """What the saved decision does, in sentences; none without one."""
+    path = run / "decision.json"
+    if not path.is_file():
+        return []
+    return decisions.Decision.from_json(path.read_text("utf-8"), ranks).describe()
 
 
 def _config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cloc_jax import intervals, metrics, report
+from cloc_jax import decisions, intervals, metrics, report
 
 IMAGES = (
     "confusion.png",
@@ -368,17 +368,22 @@ def test_without_a_study_the_page_says_how_to_make_it(tmp_path):
 def test_decisions_and_what_they_cost_are_shown(tmp_path):
     scores = make_run(tmp_path, list("012"))
     assert "Without training again" not in read_page(tmp_path).text
-    rates = {"missed": 0.04, "false_alarm": 0.3, "accuracy": 0.6, "mae": 0.5}
-    scores["trade_off"] = [
-        {"target": 0.05, **rates},
-        {"target": "as it is", **dict.fromkeys(rates)},
-    ]
+    rates = {
+        "crossing_missed_rate": 0.04,
+        "crossing_false_alarm_rate": 0.3,
+        "accuracy": 0.6,
+        "mae": 0.5,
+    }
+    rows = [{"target": 0.05, **rates}, {"target": 0.2, **dict.fromkeys(rates)}]
+    scores["trade_off"] = {"0|1": rows}
     (tmp_path / "metrics.json").write_text(json.dumps(scores))
-    (tmp_path / "decision.json").write_text(json.dumps({"summary": "Called 1 & up."}))
+    decision = decisions.Decision(("0", "1", "2"), costs={"0|1": (5.0, 1.0)})
+    (tmp_path / "decision.json").write_text(json.dumps(decision.to_json()))
     page = read_page(tmp_path)
-    assert "Called 1 & up." in page.text
+    assert "at 0|1 a missed image costs 5" in page.text
+    assert "thresholds at 0|1" in page.text
     assert page.row("5.0%", 5)[1][1:] == ["4.0%", "30.0%", "60.0%", "0.500"]
-    assert page.row("as it is", 5)[1][1:] == ["–"] * 4
+    assert page.row("20.0%", 5)[1][1:] == ["–"] * 4
 
 
 def test_order_score_is_explained(tmp_path):
