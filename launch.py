@@ -210,6 +210,12 @@ def main(argv: list[str]) -> int:
     return code
 
 
+def _is_joint() -> bool:
+    """Whether several processes were asked to train together."""
+    is_named = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
+    return is_named or int(os.environ.get("SLURM_NTASKS", 1)) > 1
+
+
 def _has_peers() -> bool:
     return "jax" in sys.modules and sys.modules["jax"].process_count() > 1
 
@@ -250,8 +256,7 @@ def run_job(job: str, arguments: list[str]) -> int:
         folder.read_config()  # a folder that is no run is named before libraries load
     if job == "decide":
         return run_decide(folder)
-    is_joint = bool(FLAGS.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
-    if is_joint or int(os.environ.get("SLURM_NTASKS", 1)) > 1:
+    if _is_joint():
         supervision.supervise()
     if job == "bench":
         return run_bench()
@@ -486,6 +491,12 @@ def set_up_libraries() -> None:
     from cloc_jax import environment
 
     logging.set_verbosity(logging.WARNING)
+    asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
+    is_asked = bool(re.search(r"device_count|^\d+$", asked))
+    if (os.cpu_count() or 1) > 1 and not _is_joint() and not is_asked:
+        # XLA leaves a core idle in many operations; two devices share a batch better,
+        # and every batch is even. GPUs are used all the same where there are some.
+        jax.config.update("jax_num_cpu_devices", 2)
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     cache = environment.cache_folder()
     jax.config.update("jax_compilation_cache_dir", str(cache))

@@ -42,7 +42,7 @@ def control(
     folder: pathlib.Path,
     *,
     boundaries: Sequence[str],
-    values: Sequence[float],
+    values: Sequence[float | int],
     seeds: int,
     kind: str = "fixed",
 ) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _settings(
     config: ConfigDict,
     at: Sequence[int],
     num_boundaries: int,
-    values: Sequence[float],
+    values: Sequence[float | int],
     kind: str,
 ) -> list[Setting]:
     """Learned, each value, and cross-entropy."""
