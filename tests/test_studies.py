@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from PIL import Image
 from test_derived import clean
 
-from cloc_jax import predictions, studies, sweep
+from cloc_jax import figures, predictions, studies, sweep
 from cloc_jax.studies import claims, collapse, control, margins, separability
 from configs import base
 
@@ -36,12 +37,12 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     return sweep.Plan(run.name, {"setting": name, "seed": seed}, ConfigDict())
 
 
-def analysed(folder, crossing, seeds=5):
+def analysed(folder, crossing, seeds=5, at=(1,)):
     plans = {
         name: [fabricate(folder, name, seed, crossing=share) for seed in range(seeds)]
         for name, share in crossing.items()
     }
-    return control._analyse(folder, plans, [1], RANKS, "fixed")
+    return control._analyse(folder, plans, list(at), RANKS, "fixed")
 
 
 def test_control_finds_an_effect_that_is_there(tmp_path):
@@ -59,6 +60,20 @@ def test_control_finds_an_effect_that_is_there(tmp_path):
     scores = study["settings"]["margin=0.9"]["scores"]["accuracy"]
     assert scores["difference"] == pytest.approx(0.07, abs=0.01)
     assert json.loads(json.dumps(study, allow_nan=False))
+
+
+def test_two_boundaries_are_judged_apart(tmp_path):
+    shares = {"learned": 0.12, "margin=0.9": 0.05, "cross-entropy": 0.12}
+    study = analysed(tmp_path, shares, at=(1, 2))
+    assert study["boundary"] == ["1|2", "2|3"]
+    assert study["verdicts"]["1|2"]["outcome"] == "helped"
+    # Of those that cross 1|2 half are ranks 0 and 1 called 2, which is below 2|3.
+    other = study["verdicts"]["2|3"]
+    assert 0 < other["before"] < study["verdicts"]["1|2"]["before"]
+    assert study["sentence"].count("Setting the margin") == 2
+    figures.control(tmp_path / "control.png", study)
+    with Image.open(tmp_path / "control.png") as picture:
+        assert picture.height > 1.3 * picture.width  # a row of panels each
 
 
 def test_control_claims_nothing_where_nothing_is(tmp_path):
