@@ -238,13 +238,16 @@ def test_claims_page_follows_the_studies(tmp_path):
 def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
     words = [
         "launch.py",
+        "--config=configs/koa.py",
         "control",
+        "--run=/home/me/runs",
         "--config.data.root=/home/me/koa",
         "--boundary=1|2",
     ]
     monkeypatch.setattr("sys.argv", words)
     assert studies.command() == (
-        "python launch.py control --config.data.root=…/koa '--boundary=1|2'"
+        "python launch.py control --config=configs/koa.py --config.data.root=…/koa "
+        "'--boundary=1|2'"
     )
 
 

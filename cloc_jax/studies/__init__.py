@@ -112,6 +112,9 @@ def _about(config: ConfigDict) -> dict[str, Any]:
 
 
 def command() -> str:
-    """The command line that is running, with paths of this machine shortened."""
-    words = [re.sub(r"=/\S*/", "=…/", word) for word in sys.argv[1:]]
-    return " ".join(["python launch.py", *(f"'{w}'" if "|" in w else w for w in words)])
+    """The command line that is running: the job first, without where it writes, and
+    with folders of this machine shortened."""
+    words = [re.sub(r"=/\S*/", "=…/", w) for w in sys.argv[1:] if "--run=" not in w]
+    words.sort(key=lambda word: word.startswith("-"))
+    quoted = [f"'{w}'" if re.search(r"[|>()]", w) else w for w in words]
+    return " ".join(["python launch.py", *quoted])
