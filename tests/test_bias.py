@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cloc_jax.data import bias
+from cloc_jax.data import bias, datasets, pipeline
 
 RANKS = ("0", "1", "2", "3", "4")
 COUNTS = (134, 20, 136, 74, 49)  # IDRiD's training set
@@ -100,3 +100,22 @@ def test_more_refusals():
         apply(subsample=("9:0.5",))
     with pytest.raises(ValueError, match="leaves no training images of rank 1 .*20"):
         apply(subsample=("1:0.02",))
+
+
+def test_relabelled_items_are_known_by_the_marks_of_their_source():
+    drawn = datasets.load_synthetic(
+        size=(16, 16),
+        channels=1,
+        num_train=30,
+        num_val=8,
+        num_test=8,
+        seed=0,
+        calibration_fraction=0.0,
+    )
+    train = drawn.splits["train"]
+    found, _ = bias.bias(
+        train, drawn.ranks, relabel=["0>1:0.5"], subsample=["2:0.5"], seed=0
+    )
+    marks = dict(zip(train.ids, pipeline.stamps(train), strict=True))
+    assert len(found) < len(train)
+    assert pipeline.stamps(found) == [marks[item] for item in found.ids]

@@ -22,6 +22,8 @@ class Biased:
         self.labels = labels
         paths = getattr(source, "paths", None)  # where the images are files
         self.paths = None if paths is None else [paths[i] for i in kept]
+        marks = getattr(source, "stamps", None)  # where they are not
+        self.stamps = None if marks is None else [marks[i] for i in kept]
         self._source, self._kept = source, kept
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ The paper holds against it softplus, starts in [0.5, 1), and a stop at 95% train
 accuracy; here each is switched off alone, and all of them together.
 """
 
+import copy
 import pathlib
 from typing import Any
 
@@ -25,7 +26,7 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         raise ValueError(
             f"method.name is {config.method.name!r}, which has no margins; use cloc."
         )
-    common = config.copy_and_resolve_references()
+    common = copy.deepcopy(config)
     common.train.phases = 1
     ranks = assemble.build_dataset(config).ranks
     relu = {"method.margin_form": "relu"}

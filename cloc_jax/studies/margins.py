@@ -7,6 +7,7 @@ against starts that are equal, another optimizer for the margins, and another ra
 cosines. All runs take the same number of steps, that of phase one's cap.
 """
 
+import copy
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ def study_margins(
 
 def phase_one_only(config: ConfigDict) -> ConfigDict:
     """The configuration with a phase one of exactly train.max_epochs, and no more."""
-    common = config.copy_and_resolve_references()
+    common = copy.deepcopy(config)
     common.train.phases = 1
     common.train.stop_accuracy = NEVER
     common.train.patience = common.train.max_epochs
