@@ -166,6 +166,16 @@ def test_real_differences_are_found_and_named():
     assert found["0|1", "1|2"].p > 0.05
     assert found["0|1", "2|3"].p <= 0.05 and found["1|2", "2|3"].p <= 0.05
     assert found["0|1", "2|3"].difference == pytest.approx(-0.4)
+    assert found["0|1", "2|3"].is_real and not found["0|1", "1|2"].is_real
+
+
+def test_a_difference_that_the_null_has_too_is_not_real():
+    """As of starts that all runs share: far from equal, but not by the labels."""
+    nulls = np.random.default_rng(0).normal([0.5, 0.7, 0.9], 1e-5, (20, 3))
+    pairs = margins.compare(np.array([0.5, 0.7, 0.9001]), nulls, NAMES)
+    assert any(p.p <= 0.05 for p in pairs)  # sure, yet of no use
+    assert not any(p.is_real for p in pairs)
+    assert pairs[1].null == pytest.approx(-0.4, abs=1e-4)
 
 
 def test_rank_correlation_counts_all_orders():
@@ -247,7 +257,7 @@ def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
     monkeypatch.setattr("sys.argv", words)
     assert studies.command() == (
         "python launch.py control --config=configs/koa.py --config.data.root=…/koa "
-        "'--boundary=1|2'"
+        '"--boundary=1|2"'
     )
 
 

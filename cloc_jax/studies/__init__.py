@@ -116,5 +116,5 @@ def command() -> str:
     with folders of this machine shortened."""
     words = [re.sub(r"=/\S*/", "=…/", w) for w in sys.argv[1:] if "--run=" not in w]
     words.sort(key=lambda word: word.startswith("-"))
-    quoted = [f"'{w}'" if re.search(r"[|>()]", w) else w for w in words]
+    quoted = [f'"{w}"' if re.search("[|>()']", w) else w for w in words]
     return " ".join(["python launch.py", *quoted])

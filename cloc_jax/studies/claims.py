@@ -91,7 +91,7 @@ def _separability(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
             is_sure = found["p"] <= 0.05
             verdict = (HOLDS if found["value"] > 0 else FAILS) if is_sure else OPEN
             yield Evidence(
-                f"learned margins and {what}",
+                f"learned margins (by {study['optimizer']}) and {what}",
                 f"rank correlation {found['value']:+.2f}, p = {found['p']:.2f}",
                 verdict,
             )
@@ -101,7 +101,8 @@ def _differences(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
     if kind == "margins":
         real = len(study["real"])
         yield Evidence(
-            f"{study['draws']} permutations, all pairs at once",
+            f"{study['draws']} permutations, all pairs at once, margins by "
+            f"{study['optimizer']}",
             study["sentence"],
             HOLDS if real else FAILS,
         )

@@ -27,6 +27,7 @@ PERMUTED = "permuted"
 NEVER = 2.0  # a train accuracy that no run reaches
 SGD_RATE = 0.01  # of margins; with momentum, about 0.1 x gradient a step
 SURE = 0.05
+MATERIAL = 0.01  # a smaller part of a difference is of no use to anybody
 COLLAPSED = 0.02  # margins below this no longer hold ranks apart
 
 
@@ -36,7 +37,13 @@ class Comparison(NamedTuple):
     first: str
     second: str
     difference: float  # first minus second, mean over seeds
-    p: float  # against the permuted sets, for all pairs at once
+    null: float  # the same on permuted labels, mean over permutations
+    p: float  # that labels explain nothing of it, for all pairs at once
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the labels explain a part of it that anybody could use."""
+        return self.p <= SURE and abs(self.difference - self.null) >= MATERIAL
 
 
 def study_margins(
@@ -157,11 +164,11 @@ def _analyse(
             }
             for name, course in shown.items()
         },
-        "pairs": [c._asdict() for c in compared],
+        "pairs": [c._asdict() | {"is_real": c.is_real} for c in compared],
         # How much of a margin is where it started: within boundaries, over seeds.
         "explained_by_start": _explained(starts, learned),
         "margin_limit": _limit(plans[LEARNED][0], len(names) + 1),
-        "rate": config.optimizer.learning_rate,
+        "optimizer": config.optimizer.margins or config.optimizer.name,
     }
 
 
@@ -191,6 +198,7 @@ def compare(
             names[a],
             names[b],
             float(apart[0, i]),
+            float(apart[1:, i].mean()),
             # Rounding must not make the set differ from itself.
             float(np.mean(furthest >= far[0, i] - 1e-9)),
         )
@@ -249,22 +257,23 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:
 
 def _say(study: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The sentence, warnings and table of the report."""
-    real = [c for c in study["pairs"] if c["p"] <= SURE]
+    real = [c for c in study["pairs"] if c["is_real"]]
     ends, stds = (study["courses"][LEARNED][k] for k in ("end", "end_std"))
     count = len(study["pairs"])
     if real:
         listed = ", ".join(
-            f"{c['first']} {'>' if c['difference'] > 0 else '<'} {c['second']}"
+            f"{c['first']} against {c['second']} ({c['difference']:+.2f}, where "
+            f"permuted labels give {c['null']:+.2f})"
             for c in real
         )
         sentence = (
-            f"Of {count} differences between learned margins, {len(real)} are larger "
-            f"than permuted labels give (p <= {SURE}, all pairs at once): {listed}."
+            f"The labels explain part of {len(real)} of {count} differences between "
+            f"learned margins (p <= {SURE}, all pairs at once): {listed}."
         )
     else:
         sentence = (
-            f"None of the {count} differences between learned margins is larger than "
-            f"permuted labels give (p > {SURE}, all pairs at once)."
+            f"The labels explain none of the {count} differences between learned "
+            f"margins by {MATERIAL:g} or more: permuted labels give the same."
         )
     notes = []
     share = study["explained_by_start"]
