@@ -32,7 +32,8 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     run = folder / f"{name},seed={seed}"
     run.mkdir(parents=True)
     predictions.write(run / predictions.NAME, {"val": one, "test": one}, RANKS)
-    values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, 0.4)
+    value = float(name.split("=")[1]) if "=" in name else 0.4
+    values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, value)
     (run / "metrics.json").write_text(json.dumps({"margins": values}))
     return sweep.Plan(run.name, {"setting": name, "seed": seed}, ConfigDict())
 
@@ -70,7 +71,7 @@ def test_two_boundaries_are_judged_apart(tmp_path):
     # Of those that cross 1|2 half are ranks 0 and 1 called 2, which is below 2|3.
     other = study["verdicts"]["2|3"]
     assert 0 < other["before"] < study["verdicts"]["1|2"]["before"]
-    assert study["sentence"].count("Setting the margin") == 2
+    assert study["sentence"].count("Raising the margin") == 2
     figures.control(tmp_path / "control.png", study)
     with Image.open(tmp_path / "control.png") as picture:
         assert picture.height > 1.3 * picture.width  # a row of panels each
@@ -82,6 +83,17 @@ def test_control_claims_nothing_where_nothing_is(tmp_path):
     verdict = study["verdicts"]["1|2"]
     assert verdict["outcome"] == "unclear" and verdict["p"] > 0.05
     assert "no difference" in study["sentence"]
+
+
+def test_raising_is_told_of_where_something_was_raised(tmp_path):
+    shares = {"learned": 0.1, "margin=0.1": 0.02, "margin=0.9": 0.1}
+    study = analysed(tmp_path / "a", shares | {"cross-entropy": 0.1})
+    # 0.1 is better on validation, but lies below the learned 0.4.
+    assert study["verdicts"]["1|2"]["setting"] == "margin=0.9"
+    assert "Raising the margin of 1|2 from 0.40" in study["sentence"]
+    del shares["margin=0.9"]
+    study = analysed(tmp_path / "b", shares | {"cross-entropy": 0.1})
+    assert "Lowering the margin of 1|2 from 0.40 (learned) to 0.10" in study["sentence"]
 
 
 def test_control_says_when_it_hurts_and_when_a_rank_is_never_predicted(tmp_path):

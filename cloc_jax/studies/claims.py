@@ -38,17 +38,19 @@ class Evidence(NamedTuple):
 
 
 def _lower_errors(rate: str, is_biased: bool) -> Callable:
-    """Learned margins against each value, at each boundary."""
+    """Learned margins against the value above them that validation chose."""
 
     def find(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
         if kind != "control" or bool(study["relabel"]) != is_biased:
             return
         for boundary, verdict in study["verdicts"].items():
             name = verdict["setting"]
+            if verdict["margin"] <= verdict["learned"]:
+                continue  # nothing was raised
             score = study["settings"][name]["scores"][f"{boundary} {rate}"]
             before = study["settings"][LEARNED]["scores"][f"{boundary} {rate}"]["mean"]
             yield Evidence(
-                f"{boundary}, {name} (chosen on validation)",
+                f"{boundary}, from {verdict['learned']:.2f} to {verdict['margin']:.2f}",
                 f"{before:.3f} → {score['mean']:.3f}, difference "
                 f"{_signed(score['difference'], score['difference_interval'])}",
                 _verdict(score["difference_interval"], is_lower_better=True),

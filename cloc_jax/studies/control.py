@@ -162,8 +162,11 @@ def _analyse(
         adjusted = dict(zip(raised, intervals.holm(p_values), strict=True))
         for name, p in adjusted.items():
             study["settings"][name].setdefault("p", {})[boundary] = p
-        # Which value to speak of is chosen on validation, then told on test.
-        best = min(raised, key=lambda n: float(np.mean(measured[n].val[key])))
+        # Which value to speak of is chosen on validation, then told on test: of those
+        # above the learned margin, if there are any.
+        learned = measured[LEARNED].margins[boundary]
+        above = [n for n in raised if measured[n].margins[boundary] > learned]
+        best = min(above or raised, key=lambda n: float(np.mean(measured[n].val[key])))
         verdict = _verdict(best, measured, boundary, adjusted[best])
         accuracy = float(np.mean(measured[best].val["accuracy"]))
         equal = [
@@ -260,6 +263,8 @@ def _verdict(
     is_sure = p < SURE and len(one.test[key]) > 1
     return {
         "setting": best,
+        "margin": one.margins[boundary],
+        "learned": learned.margins[boundary],
         "before": before,
         "after": after,
         "relative": (after - before) / before if before else None,
@@ -281,9 +286,10 @@ def _sentence(boundary: str, v: Mapping[str, Any]) -> str:
         "unclear": "made no difference that these runs can show",
     }[v["outcome"]]
     low, high = v["difference_interval"]
+    way = "Raising" if v["margin"] > v["learned"] else "Lowering"
     return (
-        f"Setting the margin of {boundary} ({v['setting']}, chosen on validation) "
-        f"{said}: images on the wrong side went from {v['before']:.1%} to "
+        f"{way} the margin of {boundary} from {v['learned']:.2f} (learned) to "
+        f"{v['margin']:.2f} {said}: images on the wrong side went from {v['before']:.1%} to "
         f"{v['after']:.1%} of the test images (difference "
         f"{100 * (v['after'] - v['before']):+.1f} points, 95% interval "
         f"{100 * low:+.1f} to {100 * high:+.1f}, p = {v['p']:.2g}), while accuracy "
