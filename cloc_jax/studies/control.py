@@ -289,8 +289,8 @@ def _sentence(boundary: str, v: Mapping[str, Any]) -> str:
     way = "Raising" if v["margin"] > v["learned"] else "Lowering"
     return (
         f"{way} the margin of {boundary} from {v['learned']:.2f} (learned) to "
-        f"{v['margin']:.2f} {said}: images on the wrong side went from {v['before']:.1%} to "
-        f"{v['after']:.1%} of the test images (difference "
+        f"{v['margin']:.2f} {said}: images on the wrong side went from "
+        f"{v['before']:.1%} to {v['after']:.1%} of the test images (difference "
         f"{100 * (v['after'] - v['before']):+.1f} points, 95% interval "
         f"{100 * low:+.1f} to {100 * high:+.1f}, p = {v['p']:.2g}), while accuracy "
         f"went from {v['accuracy_before']:.1%} to {v['accuracy_after']:.1%}."
