@@ -88,6 +88,7 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         config=_config_tables(run),
         control=_study(run, "control.json", "control.png"),
         margin_study=_study(run, "margins.json", "margin_study.png"),
+        collapse=_study(run, "collapse.json", "collapse.png"),
         decision=_decision(run, ranks),
         trade_off=scores.get("trade_off") or {},
         images={

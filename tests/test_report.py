@@ -335,7 +335,11 @@ STUDY = {
 @pytest.mark.parametrize("is_beside", [False, True])
 @pytest.mark.parametrize(
     ("file", "picture"),
-    [("control.json", "control.png"), ("margins.json", "margin_study.png")],
+    [
+        ("control.json", "control.png"),
+        ("margins.json", "margin_study.png"),
+        ("collapse.json", "collapse.png"),
+    ],
 )
 def test_studies_are_shown(tmp_path, file, picture, is_beside):
     run = tmp_path / "study" / "run"
