@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cloc_jax import intervals, metrics, pictures, predictions
+from cloc_jax import calibration, metrics, pictures, predictions
 
 RANKS = list("0123")
 
@@ -51,22 +51,16 @@ def test_boundaries_to_show():
     assert pictures.boundaries_to_show(rates, list("abcde")) == ["a", "b", "c"]
 
 
-def test_bins_hold_every_image_once_by_probability():
-    rng = np.random.default_rng(0)
-    probability = rng.random(107)
-    happened = rng.random(107) < probability
-    bins = pictures._bins(probability, happened)
-    assert bins.images.sum() == 107 and set(bins.images.tolist()) == {10, 11}
-    assert (np.diff(bins.confidence) > 0).all()
-    assert bins.confidence @ bins.images == pytest.approx(probability.sum())
-    assert bins.accuracy @ bins.images == pytest.approx(happened.sum())
-    lowest = np.sort(probability)[: bins.images[0]]
-    assert bins.confidence[0] == pytest.approx(lowest.mean())
-    hits = int(happened[probability <= lowest[-1]].sum())
-    ends = intervals.binomial(hits, int(bins.images[0]))
-    assert (bins.low[0], bins.high[0]) == pytest.approx(tuple(ends))
-    few = pictures._bins(probability[:7], happened[:7])
-    assert few.images.tolist() == [7]
+def test_bins_are_those_of_the_calibration():
+    found = made(107)
+    groups = calibration.reliability(found.probabilities, found.true, 10)
+    bins = pictures._bins(groups)
+    assert bins.images.sum() == 107 and len(bins.images) == 10
+    top = found.probabilities.max(axis=1)
+    assert bins.confidence @ bins.images == pytest.approx(top.sum())
+    right = (found.predicted == found.true).sum()
+    assert bins.accuracy @ bins.images == pytest.approx(right)
+    assert (bins.low <= bins.accuracy).all() and (bins.accuracy <= bins.high).all()
 
 
 class Images:
