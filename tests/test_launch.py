@@ -283,6 +283,7 @@ def test_predictions_never_replace_a_file(tmp_path):
         predict._target(run, str(tmp_path / "nowhere" / "out.csv"))
 
 
+@pytest.mark.slow
 def test_own_folder_of_images(place):
     rng = np.random.default_rng(0)
     for rank, name in enumerate(("none", "mild", "severe")):

@@ -233,7 +233,12 @@ def draw_embeddings(rng, kind, size, dim=3):
 # A few shapes only, since each one is compiled; eighty ranks may share two labels.
 @pytest.mark.parametrize(
     "size, ranks",
-    [(2, 2), (13, 13), (200, 80), pytest.param(130, 5, marks=pytest.mark.slow)],
+    [
+        (2, 2),
+        (13, 13),
+        pytest.param(200, 80, marks=pytest.mark.slow),
+        pytest.param(130, 5, marks=pytest.mark.slow),
+    ],
 )
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
@@ -266,6 +271,7 @@ sorted_gradients = jax.jit(
 )
 
 
+@pytest.mark.slow
 def test_float32_keeps_its_digits_when_almost_every_margin_is_met():
     rng = np.random.default_rng(0)
     y = rng.permutation(np.arange(2048) % 5).astype(np.int32)

@@ -39,7 +39,9 @@ def history(folder):
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
-@pytest.mark.parametrize("name", ["learn,seed=1", "0.3,seed=0"])
+@pytest.mark.parametrize(
+    "name", ["learn,seed=1", pytest.param("0.3,seed=0", marks=pytest.mark.slow)]
+)
 def test_side_by_side_equals_alone(swept, place, name):
     together = RunFolder(place / "runs" / f"margins={name}")
     margins = 0.3 if name.startswith("0.3") else "learn"

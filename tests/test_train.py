@@ -79,6 +79,7 @@ def test_settings_are_checked_before_anything_is_made(change, message, tmp_path)
     assert not folder.path.exists()
 
 
+@pytest.mark.slow
 def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     config = tiny(optimizer__learning_rate=1e37, train__log_steps=2)
     with pytest.raises(train.NonFinite) as error:
