@@ -311,7 +311,7 @@ def _show(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
         table.add_column(column, justify="right")
     columns = []
     for given in labels.values():
-        counts = decisions.confusion(test.true, given, num_ranks)
+        counts = metrics.confusion_matrix(test.true, given, num_ranks)
         scores, ends = intervals.scores(counts[None]), intervals.bootstrap(counts)
         right = int(np.trace(counts))
         cells = {

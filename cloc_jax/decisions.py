@@ -423,7 +423,7 @@ def _row(
     row: Row = {"threshold": threshold, "temperature": temperature}
     for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
         labels = by_thresholds(p, {} if threshold is None else {h: threshold})
-        counts = confusion(true, labels, p.shape[1])[None]
+        counts = metrics.confusion_matrix(true, labels, p.shape[1])[None]
         scores = intervals.scores(counts) | intervals.boundary_rates(counts, h)
         for name in (
             "accuracy",
@@ -435,15 +435,6 @@ def _row(
             value = float(scores[name][0])
             row[prefix + name] = value if math.isfinite(value) else None
     return row
-
-
-def confusion(
-    true: Int[np.ndarray, "item"], labels: Int[np.ndarray, "item"], num_ranks: int
-) -> Int[np.ndarray, "rank rank"]:
-    """Counts, rows true, columns labels."""
-    counts = np.zeros((num_ranks, num_ranks), np.int64)
-    np.add.at(counts, (true, labels), 1)
-    return counts
 
 
 # --- reading ---

@@ -49,8 +49,7 @@ def ordinal_metrics(
             "give one prediction for each sample."
         )
 
-    cells = np.bincount(true * len(ranks) + predicted, minlength=len(ranks) ** 2)
-    confusion = cells.reshape(len(ranks), len(ranks))
+    confusion = confusion_matrix(true, predicted, len(ranks))
     sizes = confusion.sum(axis=1)  # [rank], truly in it
     result: dict[str, Any] = {"count": len(true)}
     result |= {name: _defined(value) for name, value in scores(confusion).items()}
@@ -71,6 +70,14 @@ def ordinal_metrics(
         },
     }
     return result
+
+
+def confusion_matrix(
+    true: np.ndarray, predicted: np.ndarray, num_ranks: int
+) -> np.ndarray:
+    """Counts [rank, rank], rows true, columns predicted."""
+    cells = np.bincount(true * num_ranks + predicted, minlength=num_ranks**2)
+    return cells.reshape(num_ranks, num_ranks)
 
 
 def scores(confusions: np.ndarray) -> dict[str, Any]:

@@ -189,7 +189,10 @@ def _measure(splits, results, at: Sequence[int], ranks: Sequence[str]) -> Measur
     scored: dict[str, dict[str, list[float]]] = {}
     for split in ("val", "test"):
         confusions = np.stack(
-            [_confusion(s[split].true, s[split].predicted, len(ranks)) for s in splits]
+            [
+                metrics.confusion_matrix(s[split].true, s[split].predicted, len(ranks))
+                for s in splits
+            ]
         )
         scored[split] = {
             k: v.tolist() for k, v in _scores(confusions, at, names).items()
@@ -205,11 +208,6 @@ def _measure(splits, results, at: Sequence[int], ranks: Sequence[str]) -> Measur
         _scores(redrawn, at, names),
         [float((predicted == r).sum() / len(test)) for r in range(len(ranks))],
     )
-
-
-def _confusion(true: np.ndarray, predicted: np.ndarray, num_ranks: int) -> np.ndarray:
-    cells = np.bincount(true * num_ranks + predicted, minlength=num_ranks**2)
-    return cells.reshape(num_ranks, num_ranks)
 
 
 def _scores(confusions: np.ndarray, at, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, figures, metrics, studies, sweep
+from cloc_jax import assemble, figures, metrics, sharding, studies, sweep
 from cloc_jax.data import synthetic
+from cloc_jax.methods.method import MarginView
 from cloc_jax.run_folder import RunFolder
 from cloc_jax.studies import Setting, separability
 
@@ -72,8 +72,9 @@ def study_margins(
     sweep.run(studies.all_of(plans), folder)
     names = metrics.boundary_names(dataset.ranks)
     courses = {name: read_courses(folder, runs, names) for name, runs in plans.items()}
-    starts = _starts(plans[LEARNED], len(dataset.ranks))
-    study = _analyse(courses, starts, names, config, plans)
+    views = [_view(run, len(dataset.ranks)) for run in plans[LEARNED]]
+    starts = np.array([np.asarray(view.values) for view in views], np.float64)
+    study = _analyse(courses, starts, names, config, views[0].limit)
     study |= _against_truth(study, common, folder, plans[LEARNED][0], config)
     study |= _say(study, names) | {"ranks": list(dataset.ranks)}
     figures.margin_study(folder / "margin_study.png", study)
@@ -122,16 +123,10 @@ def read_courses(
     return np.array(courses)
 
 
-def _starts(runs: Sequence[sweep.Plan], num_ranks: int) -> np.ndarray:
-    """Margins [run, boundary] before the first step."""
-    starts = []
-    for run in runs:
-        mesh = assemble.sharding.make_mesh(1)
-        method = assemble.build_method(run.config, num_ranks, mesh)
-        model = assemble.encoder.Creator(run.config, method)(run.config.seed)
-        assert isinstance(model, nnx.Module)
-        starts.append(np.asarray(method.margins(model).values))
-    return np.array(starts, np.float64)
+def _view(run: sweep.Plan, num_ranks: int) -> MarginView:
+    """A run's margins before the first step."""
+    method = assemble.build_method(run.config, num_ranks, sharding.make_mesh(1))
+    return method.margins(assemble.encoder.Creator(run.config, method)())
 
 
 def _analyse(
@@ -139,7 +134,7 @@ def _analyse(
     starts: np.ndarray,
     names: Sequence[str],
     config: ConfigDict,
-    plans: Mapping[str, Sequence[sweep.Plan]],
+    limit: float,
 ) -> dict[str, Any]:
     ends = {name: course[:, -1] for name, course in courses.items()}  # [run, boundary]
     nulls = np.stack([v.mean(0) for k, v in ends.items() if k.startswith(PERMUTED)])
@@ -167,7 +162,7 @@ def _analyse(
         "pairs": [c._asdict() | {"is_real": c.is_real} for c in compared],
         # How much of a margin is where it started: within boundaries, over seeds.
         "explained_by_start": _explained(starts, learned),
-        "margin_limit": _limit(plans[LEARNED][0], len(names) + 1),
+        "margin_limit": limit,
         "optimizer": config.optimizer.margins or config.optimizer.name,
     }
 
@@ -212,13 +207,6 @@ def _explained(starts: np.ndarray, ends: np.ndarray) -> float | None:
     if not (x @ x) or not (y @ y):
         return None
     return float((x @ y) ** 2 / ((x @ x) * (y @ y)))
-
-
-def _limit(run: sweep.Plan, num_ranks: int) -> float:
-    mesh = assemble.sharding.make_mesh(1)
-    method = assemble.build_method(run.config, num_ranks, mesh)
-    model = assemble.encoder.Creator(run.config, method)(run.config.seed)
-    return float(method.margins(model).limit)
 
 
 def _against_truth(
