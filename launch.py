@@ -33,6 +33,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import NamedTuple
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -43,23 +44,6 @@ from cloc_jax.run_folder import RunFolder
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
 PREPARED = "--config.data.prepared="
-JOBS = (
-    "train",
-    "prepare",
-    "show",
-    "evaluate",
-    "predict",
-    "decide",
-    "sweep",
-    "control",
-    "margins",
-    "collapse",
-    "claims",
-    "probe",
-    "bench",
-    "weights",
-)
-
 FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file(
     "config",
@@ -220,149 +204,102 @@ def _has_peers() -> bool:
     return "jax" in sys.modules and sys.modules["jax"].process_count() > 1
 
 
-def run_job(job: str, arguments: list[str]) -> int:
+class Job(NamedTuple):
+    """What the first word of the command line asks for."""
+
+    run: Callable[[list[str]], int]  # the words after it -> exit code
+    takes_words: bool = False  # not only flags
+    of_a_run: bool = False  # it uses a trained run and its settings
+
+
+def run_job(name: str, words: list[str]) -> int:
     """Runs one job and returns the exit code."""
-    if job not in JOBS:
+    if name not in JOBS:
         raise ValueError(
-            f"unknown job {job!r}; use one of {', '.join(JOBS)}, or none to train."
+            f"unknown job {name!r}; use one of {', '.join(JOBS)}, or none to train."
         )
-    if arguments and job != "predict":
+    job = JOBS[name]
+    if words and not job.takes_words:
         raise ValueError(
-            f"{job} takes flags only, but got {' '.join(arguments)!r}; settings are "
+            f"{name} takes flags only, but got {' '.join(words)!r}; settings are "
             "written --config.data.root=DIR."
         )
-    if job in ("evaluate", "predict", "decide"):
+    if job.of_a_run:
         if not FLAGS.run:
-            raise ValueError(f"{job} needs a trained run: add --run=DIR.")
-        given = [a for a in sys.argv if a.startswith("--config.")]
+            raise ValueError(f"{name} needs a trained run: add --run=DIR.")
         allowed = ("--config.mesh.", ROOT, PREPARED)
-        refused = [a for a in given if not a.startswith(allowed)]
+        refused = [a for a in given_settings() if not a.startswith(allowed)]
         if refused:
             raise ValueError(
-                f"{job} uses the run's own settings, but got {' '.join(refused)}; only "
-                "mesh.*, data.root and data.prepared can be given."
+                f"{name} uses the run's own settings, but got {' '.join(refused)}; "
+                "only mesh.*, data.root and data.prepared can be given."
             )
-    if job == "weights":
-        return run_weights()
-    if job == "claims":
-        from cloc_jax.studies import claims
+        RunFolder(FLAGS.run).read_config()  # no run is named before libraries load
+    return job.run(words)
 
-        target = pathlib.Path(FLAGS.to or "claims.md")
-        count = claims.write_claims(pathlib.Path(FLAGS.run or "runs"), target)
-        print(f"{count} studies, written to {target}")
-        return 0
+
+# Every job imports late what it needs, so that --help and mistakes answer at once.
+
+
+def run_train(words: list[str]) -> int:
+    if FLAGS.folds:
+        return run_sweep(words)
     folder = RunFolder(FLAGS.run or default_run())
-    if job in ("evaluate", "predict", "decide") or (job == "train" and FLAGS.resume):
-        folder.read_config()  # a folder that is no run is named before libraries load
-    if job == "decide":
-        return run_decide(folder)
-    if _is_joint():
-        supervision.supervise()
-    if job == "bench":
-        return run_bench()
-    set_up_libraries()
-    # Every job imports late what it needs, so that --help and mistakes answer at once.
-    from cloc_jax import processes, progress
+    if FLAGS.resume:
+        folder.read_config()
+    start()
+    from cloc_jax import interrupts, train
 
-    if job == "prepare":
-        from cloc_jax import prepare
-
-        prepare.prepare(FLAGS.config)
-        return 0
-    if job == "show":
-        from cloc_jax import show
-
-        show.show(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-show"))
-        return 0
-    processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
-    progress.console.quiet = not processes.is_first()
-    if job == "probe":
-        from cloc_jax import probe
-
-        probe.probe(FLAGS.config, pathlib.Path(FLAGS.run or f"{default_run()}-probe"))
-        return 0
-    if job in ("control", "margins", "collapse"):
-        return run_study(job)
-    if job == "sweep" or FLAGS.folds:
-        return run_sweep()
-    if job == "train":
-        from cloc_jax import interrupts, train
-
-        try:
-            train.train(FLAGS.config, folder, resume=FLAGS.resume)
-        except interrupts.Interrupted as stop:
-            print(stop, file=sys.stderr)
-            return 128 + stop.number
-    config = saved_config(folder.read_config())
-    if job in ("train", "evaluate"):
-        from cloc_jax import evaluate  # and with it all that draws
-
-        evaluate.evaluate(config, folder)
-        return 0
-    from cloc_jax import predict
-
-    failed = predict.predict(config, folder, arguments, FLAGS.output)
-    return 1 if failed else 0
-
-
-def run_sweep() -> int:
-    from cloc_jax import sweep
-
-    def run(place: pathlib.Path) -> None:
-        options = {"vary": FLAGS.vary, "seeds": FLAGS.seeds, "folds": FLAGS.folds}
-        sweep.sweep(FLAGS.config, place, **options)
-
-    return _run_many("sweep", run)
-
-
-def run_study(job: str) -> int:
-    from cloc_jax.studies import collapse, control, margins
-
-    def run(place: pathlib.Path) -> None:
-        if job == "control":
-            try:
-                values = [float(value) for value in FLAGS.values]
-            except ValueError:
-                raise ValueError(
-                    f"--values is {','.join(FLAGS.values)}; give numbers with commas "
-                    "between them, such as 0.1,0.3,0.6."
-                ) from None
-            control.control(
-                FLAGS.config,
-                place,
-                boundaries=FLAGS.boundary or FLAGS.config.data.critical,
-                values=values,
-                seeds=FLAGS.seeds,
-                kind=FLAGS.kind,
-            )
-        elif job == "margins":
-            options = {"seeds": FLAGS.seeds, "draws": FLAGS.draws}
-            margins.study_margins(FLAGS.config, place, **options)
-        else:
-            collapse.collapse(FLAGS.config, place, seeds=FLAGS.seeds)
-
-    return _run_many(job, run)
-
-
-def _run_many(job: str, run: Callable[[pathlib.Path], None]) -> int:
-    """A job of many runs, in a folder of its own."""
-    from cloc_jax import interrupts
-
-    place = pathlib.Path(FLAGS.run or f"{default_run()}-{job}")
     try:
-        run(place)
+        train.train(FLAGS.config, folder, resume=FLAGS.resume)
     except interrupts.Interrupted as stop:
-        print(
-            f"stopped; the {job} in {place} goes on with the same command.",
-            file=sys.stderr,
-        )
+        print(stop, file=sys.stderr)
         return 128 + stop.number
+    return evaluate_run(folder)
+
+
+def run_prepare(words: list[str]) -> int:
+    set_up_libraries()
+    from cloc_jax import prepare
+
+    prepare.prepare(FLAGS.config)
     return 0
 
 
-def run_decide(folder: RunFolder) -> int:
+def run_show(words: list[str]) -> int:
+    set_up_libraries()
+    from cloc_jax import show
+
+    show.show(FLAGS.config, place_of("show"))
+    return 0
+
+
+def run_evaluate(words: list[str]) -> int:
+    start()
+    return evaluate_run(RunFolder(FLAGS.run))
+
+
+def evaluate_run(folder: RunFolder) -> int:
+    from cloc_jax import evaluate  # and with it all that draws
+
+    evaluate.evaluate(saved_config(folder.read_config()), folder)
+    return 0
+
+
+def run_predict(words: list[str]) -> int:
+    start()
+    from cloc_jax import predict
+
+    folder = RunFolder(FLAGS.run)
+    config = saved_config(folder.read_config())
+    failed = predict.predict(config, folder, words, FLAGS.output)
+    return 1 if failed else 0
+
+
+def run_decide(words: list[str]) -> int:
     from cloc_jax import decide  # light: neither JAX nor images
 
+    folder = RunFolder(FLAGS.run)
     asked = {
         "boundaries": FLAGS.boundary,
         "max_missed": FLAGS["max-missed"].value,
@@ -380,37 +317,89 @@ def run_decide(folder: RunFolder) -> int:
     return 0
 
 
-def run_weights() -> int:
-    given = [a for a in sys.argv if a.startswith("--config.")]
-    if given:
-        raise ValueError(
-            f"weights has no settings, but got {' '.join(given)}; it takes --from, "
-            "--to, --architecture and --preprocessing."
-        )
-    set_up_libraries()
-    from cloc_jax import weights
+def run_sweep(words: list[str]) -> int:
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax import sweep
 
-    weights.convert(
-        FLAGS["from"].value or "",
-        FLAGS.to,
-        architecture=FLAGS.architecture,
-        preprocessing=FLAGS.preprocessing,
-    )
+        options = {"vary": FLAGS.vary, "seeds": FLAGS.seeds, "folds": FLAGS.folds}
+        sweep.sweep(FLAGS.config, place, **options)
+
+    return run_many("sweep", run)
+
+
+def run_control(words: list[str]) -> int:
+    values = numbers("values", float, "numbers", ", such as 0.1,0.3,0.6")
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import control
+
+        control.control(
+            FLAGS.config,
+            place,
+            boundaries=FLAGS.boundary or FLAGS.config.data.critical,
+            values=values,
+            seeds=FLAGS.seeds,
+            kind=FLAGS.kind,
+        )
+
+    return run_many("control", run)
+
+
+def run_margins(words: list[str]) -> int:
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import margins
+
+        options = {"seeds": FLAGS.seeds, "draws": FLAGS.draws}
+        margins.study_margins(FLAGS.config, place, **options)
+
+    return run_many("margins", run)
+
+
+def run_collapse(words: list[str]) -> int:
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import collapse
+
+        collapse.collapse(FLAGS.config, place, seeds=FLAGS.seeds)
+
+    return run_many("collapse", run)
+
+
+def run_many(name: str, run: Callable[[pathlib.Path], None]) -> int:
+    """A job of many runs, in a folder of its own."""
+    start()
+    from cloc_jax import interrupts
+
+    place = place_of(name)
+    try:
+        run(place)
+    except interrupts.Interrupted as stop:
+        print(
+            f"stopped; the {name} in {place} goes on with the same command.",
+            file=sys.stderr,
+        )
+        return 128 + stop.number
     return 0
 
 
-def run_bench() -> int:
-    def numbers(name: str) -> list[int]:
-        given: list[str] = FLAGS[name].value or []
-        try:
-            return [int(value) for value in given]
-        except ValueError:
-            raise ValueError(
-                f"--{name} is {','.join(given)}; give whole numbers with "
-                "commas between them."
-            ) from None
+def run_claims(words: list[str]) -> int:
+    from cloc_jax.studies import claims
 
-    sizes = {name: numbers(name) for name in ("batches", "dims", "devices")}
+    target = pathlib.Path(FLAGS.to or "claims.md")
+    count = claims.write_claims(pathlib.Path(FLAGS.run or "runs"), target)
+    print(f"{count} studies, written to {target}")
+    return 0
+
+
+def run_probe(words: list[str]) -> int:
+    start()
+    from cloc_jax import probe
+
+    probe.probe(FLAGS.config, place_of("probe"))
+    return 0
+
+
+def run_bench(words: list[str]) -> int:
+    sizes = {name: numbers(name, int) for name in ("batches", "dims", "devices")}
     sizes |= {"rounds": [FLAGS.rounds], "ranks": [FLAGS.ranks - 1]}
     wrong = [name for name, given in sizes.items() if min(given, default=0) < 1]
     if wrong:
@@ -451,6 +440,66 @@ def run_bench() -> int:
     return 0
 
 
+def run_weights(words: list[str]) -> int:
+    if given_settings():
+        raise ValueError(
+            f"weights has no settings, but got {' '.join(given_settings())}; it takes "
+            "--from, --to, --architecture and --preprocessing."
+        )
+    set_up_libraries()
+    from cloc_jax import weights
+
+    weights.convert(
+        FLAGS["from"].value or "",
+        FLAGS.to,
+        architecture=FLAGS.architecture,
+        preprocessing=FLAGS.preprocessing,
+    )
+    return 0
+
+
+JOBS = {
+    "train": Job(run_train),
+    "prepare": Job(run_prepare),
+    "show": Job(run_show),
+    "evaluate": Job(run_evaluate, of_a_run=True),
+    "predict": Job(run_predict, takes_words=True, of_a_run=True),
+    "decide": Job(run_decide, of_a_run=True),
+    "sweep": Job(run_sweep),
+    "control": Job(run_control),
+    "margins": Job(run_margins),
+    "collapse": Job(run_collapse),
+    "claims": Job(run_claims),
+    "probe": Job(run_probe),
+    "bench": Job(run_bench),
+    "weights": Job(run_weights),
+}
+
+
+def numbers(
+    flag: str, kind: Callable, wanted: str = "whole numbers", example: str = ""
+) -> list:
+    """The numbers of a flag that lists them."""
+    given: list[str] = FLAGS[flag].value or []
+    try:
+        return [kind(value) for value in given]
+    except ValueError:
+        raise ValueError(
+            f"--{flag} is {','.join(given)}; give {wanted} with commas between "
+            f"them{example}."
+        ) from None
+
+
+def given_settings() -> list[str]:
+    """What the command line overrides of the configuration."""
+    return [a for a in sys.argv if a.startswith("--config.")]
+
+
+def place_of(job: str) -> pathlib.Path:
+    """The folder of a job that is not one run."""
+    return pathlib.Path(FLAGS.run or f"{default_run()}-{job}")
+
+
 def default_run() -> str:
     """runs/<name of the config file>, below the current folder."""
     return str(pathlib.Path("runs") / pathlib.Path(config_file()).stem)
@@ -481,6 +530,17 @@ def saved_config(values: dict) -> ConfigDict:
     if any(a.startswith(PREPARED) for a in sys.argv):
         config.data.prepared = FLAGS.config.data.prepared
     return config
+
+
+def start() -> None:
+    """Gets ready for a job that several processes may share."""
+    if _is_joint():
+        supervision.supervise()
+    set_up_libraries()
+    from cloc_jax import processes, progress
+
+    processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
+    progress.console.quiet = not processes.is_first()
 
 
 def set_up_libraries() -> None:
