@@ -557,6 +557,13 @@ def set_up_libraries() -> None:
         # XLA leaves a core idle in many operations; two devices share a batch better,
         # and every batch is even. GPUs are used all the same where there are some.
         jax.config.update("jax_num_cpu_devices", 2)
+        # XLA ends the process where one waits 60 s for the other, which happens on a
+        # machine with too much to do. Versions that lack a flag end as well.
+        if jax.__version_info__ < (0, 12):
+            patience = "--xla_cpu_collective_call_terminate_timeout_seconds=3600"
+            quiet = "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
+            given = os.environ.get("XLA_FLAGS", "")
+            os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     cache = environment.cache_folder()
     jax.config.update("jax_compilation_cache_dir", str(cache))

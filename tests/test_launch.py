@@ -366,3 +366,40 @@ def test_violations_are_of_boundaries_that_have_triplets():
     shares = evaluate._violated(embeddings, labels, margins)
     assert 0 < shares["0|1"] <= 1
     assert shares["1|2"] is None and shares["2|3"] is None
+
+
+# One of the two devices that a CPU is made into is late; XLA gives up after 60 s.
+LATE = """
+import sys, time
+import launch
+launch.parse_flags(sys.argv)
+launch.set_up_libraries()
+import jax, numpy as np
+from cloc_jax import sharding
+
+def late(index):
+    time.sleep(75 * int(index))
+    return np.float32(1)
+
+def add(x, *_, where, axis_name):
+    index = jax.lax.axis_index(axis_name)
+    one = jax.pure_callback(late, jax.ShapeDtypeStruct((), x.dtype), index)
+    return jax.lax.psum(x.sum() + one, axis_name)
+
+ones, none = np.ones(4, np.float32), np.zeros(0, np.float32)
+total = sharding.over_batch(add, sharding.make_mesh())
+print("total", jax.jit(total)(ones, ones, none, ones))
+"""
+
+
+@pytest.mark.slow
+def test_a_device_may_wait_for_the_other():
+    done = subprocess.run(
+        [sys.executable, "-c", LATE],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "total 6.0" in done.stdout, done.stderr[-2000:]
