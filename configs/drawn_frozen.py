@@ -8,7 +8,7 @@ The true severity behind the grades is known, so what margins say and do can be 
 against it.
 """
 
-from configs import quickstart
+from configs import paper, quickstart
 
 
 def get_config():
@@ -18,11 +18,7 @@ def get_config():
     config.data.num_train = 2000
     config.data.num_val = 1000
     config.data.num_test = 2000
-    config.encoder.name = "resnet50"
-    config.encoder.weights = "timm/resnet50.tv_in1k"
-    config.encoder.frozen = True
-    config.method.projection = 128  # features cannot move, so the contrast needs it
+    paper.freeze(config)
     config.optimizer.learning_rate = 3e-4
-    config.train.batch_size = 256
     config.train.max_epochs = 40
     return config

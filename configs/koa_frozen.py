@@ -7,17 +7,15 @@ The features of every knee are computed once; after that a run takes a minute, a
 is equalised already: --config.data.equalize=False.
 """
 
-from configs import koa
+from configs import koa, paper
 
 
 def get_config():
     config = koa.get_config()
     config.expect = "below the paper, which fine-tunes the encoder"
-    config.encoder.frozen = True
-    config.method.projection = 128  # features cannot move, so the contrast needs it
+    paper.freeze(config)
     # Chosen on the validation data, as the probe's regularisation is.
     config.optimizer.learning_rate = 1e-4
     config.train.monitor = "accuracy"
-    config.train.batch_size = 256
     config.train.max_epochs = 60
     return config

@@ -9,6 +9,18 @@ from configs import base
 
 def get_config():
     config = base.get_config()
+    _encoder(config)
+    return config
+
+
+def freeze(config):
+    """Keeps the encoder as its weights are, for the files named …_frozen."""
+    _encoder(config)
+    config.encoder.frozen = True
+    config.method.projection = 128  # features cannot move, so the contrast needs it
+    config.train.batch_size = 256
+
+
+def _encoder(config):
     config.encoder.name = "resnet50"
     config.encoder.weights = "timm/resnet50.tv_in1k"
-    return config

@@ -8,17 +8,13 @@
 The images of 28x28 are enlarged to 96x96, nearer to what the network knows.
 """
 
-from configs import retinamnist
+from configs import paper, retinamnist
 
 
 def get_config():
     config = retinamnist.get_config()
     config.data.size = (96, 96)
-    config.encoder.name = "resnet50"
-    config.encoder.weights = "timm/resnet50.tv_in1k"
-    config.encoder.frozen = True
-    config.method.projection = 128  # features cannot move, so the contrast needs it
+    paper.freeze(config)
     config.optimizer.learning_rate = 3e-4
-    config.train.batch_size = 256
     config.train.max_epochs = 40
     return config
