@@ -9,6 +9,7 @@ from flax import nnx
 from references import abstract, encoder, random_weights
 from safetensors import safe_open
 
+from cloc_jax import encoders
 from cloc_jax.encoders import preprocessing, pretrained, torchvision_names
 
 TORCH = {
@@ -333,9 +334,14 @@ def test_a_preprocessing_given_by_hand(resnet):
 # -------------------------------------------------------------------- filling
 
 
-def test_building_without_initialising(resnet):
-    model = pretrained.build(resnet, channels=1, remat=True)
-    assert (model.architecture, model.channels, model.remat) == ("resnet18", 1, True)
+def test_filling_without_initialising(resnet):
+    fixed = pretrained.options(resnet)
+
+    def make(**changes):
+        options = fixed | {"channels": 1, "rngs": nnx.Rngs(0)} | changes
+        return encoders.build("resnet18", **options)
+
+    model = pretrained.filled(make, resnet)
     for (path, ours), (_, expected) in zip(
         nnx.to_flat_state(nnx.state(model)),
         nnx.to_flat_state(nnx.state(encoder(resnet, channels=1))),
@@ -343,7 +349,7 @@ def test_building_without_initialising(resnet):
     ):
         np.testing.assert_array_equal(ours[...], expected[...], err_msg=str(path))
     with pytest.raises(ValueError, match="has preprocessing signed, the weights want"):
-        pretrained.build(resnet, channels=1, preprocessing="signed")
+        pretrained.filled(lambda: make(preprocessing="signed"), resnet)
 
 
 def test_all_that_does_not_fit_is_said_at_once(resnet):

@@ -167,13 +167,10 @@ class Creator:
         given = weights_of(self._config)
         first = entrance(self._config)
         if given and first != FEATURES:
-            whole = model.encoder
-            if first:
-                whole = build(self._config, nnx.Rngs(0))
-            pretrained.fill(whole, given)
+            whole = pretrained.filled(lambda: build(self._config, nnx.Rngs(0)), given)
             if first:
                 whole.keep_from(first)
-                nnx.update(model.encoder, nnx.state(whole))
+            nnx.update(model.encoder, nnx.state(whole))
         return model
 
     def random(self, seed: int | np.uint32 | Array = 0) -> nnx.Module:
@@ -223,10 +220,12 @@ def build_trunk(
         state = checkpoint.load_model(kept, like, sharding.copied(mesh))
         encoder = model_state.merge(graph, state)
     else:
-        encoder = model_state.compiled(random)()
         given = weights_of(config)
-        if given:
-            pretrained.fill(encoder, given)
+        encoder = (
+            pretrained.filled(random, given)
+            if given
+            else model_state.compiled(random)()
+        )
     settings = config.encoder
     names = "name stride epsilon preprocessing channels dtype pooling widths"
     decides = {name: settings[name] for name in names.split()}

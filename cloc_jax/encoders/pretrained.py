@@ -7,13 +7,13 @@ scaled, the epsilon of batch norms.
 """
 
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from cloc_jax import encoders
 from cloc_jax.encoders import foreign_names
 from cloc_jax.encoders import torchvision_names as names
 from cloc_jax.encoders.backbone import Backbone, Pretrainable
@@ -100,27 +100,15 @@ def options(weights: Weights) -> dict[str, str | float]:
     return fixed
 
 
-def build(weights: Weights, *, channels: int, **chosen: Any) -> Backbone:
-    """The encoder these weights belong to, with them in it.
+def filled(make: Callable[[], Backbone], weights: Weights) -> Backbone:
+    """The encoder that `make` builds, with these weights in it.
 
     Compiles nothing, since no initial values are drawn: that takes longer than reading
     the weights. Call it outside of compiled functions.
-
-    Args:
-      weights: from `canonical`.
-      channels: of the images.
-      chosen: options of the encoder that the weights leave open, such as remat.
     """
-    built = nnx.eval_shape(
-        lambda: encoders.build(
-            weights.metadata["architecture"],
-            channels=channels,
-            rngs=nnx.Rngs(0),
-            **(options(weights) | chosen),
-        )
-    )
-    fill(built, weights)
-    return built
+    encoder = nnx.eval_shape(make)
+    fill(encoder, weights)
+    return encoder
 
 
 def fill(encoder: Backbone, weights: Weights) -> None:
