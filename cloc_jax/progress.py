@@ -104,10 +104,13 @@ class Display:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """One line an epoch that stays on the screen or in the log."""
+        # Images as they are, or, where that was not needed, as augmented in batches.
+        kind = "train" if row["train_eval"] else "batch"
+        accuracy = (row["train_eval"] or row["train"])["accuracy"]
         parts = [
             f"{self._stage:>7} {row['epoch']:3d}",
             f"loss {row['train']['loss']:.3f}",
-            f"train acc {row['train_eval']['accuracy']:.3f}",
+            f"{kind} acc {accuracy:.3f}",
             f"val acc {row['val']['accuracy']:.3f} mae {row['val']['mae']:.3f}",
         ]
         if row["margins"]:

@@ -159,10 +159,10 @@ def history_row(
     margins: dict[str, float],
     seconds: float,
 ) -> dict[str, Any]:
-    """What the history keeps of an epoch; `scores` of "train" and "val"."""
+    """What the history keeps of an epoch; `scores` of "val", and "train" if known."""
 
     def scalars(split: str) -> dict[str, float | None]:
-        kept = scores[split].items()
+        kept = scores.get(split, {}).items()
         return {k: v for k, v in kept if v is None or isinstance(v, float)}
 
     return {

@@ -2,10 +2,10 @@
 
 Runs that differ in their seed and the values of their margins only are the same program
 on other numbers: their states are stacked, and one compiled program trains all of them
-an epoch further. Accelerators do so side by side (`vmap`); on a CPU one run follows the
-other within the program, where its state stays in the cache and ended runs are skipped.
-Batches, stop rules and what is written are those of a run trained alone; results agree
-to rounding.
+an epoch further. Each device has its share of the runs. An accelerator trains them side
+by side (`vmap`); on a CPU one run follows the other, where its state stays in the cache
+and ended runs are skipped. Batches, stop rules and what is written are those of a run
+trained alone; results agree to rounding.
 """
 
 import functools
@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from cloc_jax import (
@@ -65,7 +67,7 @@ def train_together(
     members: list[Member] = []
     creators: dict[str, assemble.encoder.Creator] = {}  # compiled once a setting
     for config, folder in zip(configs, folders, strict=True):
-        # On one device: runs, not batches, would be worth spreading.
+        # A batch stays on one device: the runs are spread, not their batches.
         method = assemble.build_method(
             config, len(parts.dataset.ranks), sharding.make_mesh(1)
         )
@@ -77,13 +79,17 @@ def train_together(
         description = assemble.describe(parts._replace(dataset=dataset))
         folder.create(config.to_dict(), description)
         assemble.encoder.keep_trunk(parts.trunk, folder)
+    devices = configs[0].mesh.devices or jax.device_count()
+    mesh = sharding.make_mesh(min(devices, len(members)))
+    # Dealt out like cards: settings whose runs end early would idle a device.
+    members = [m for first in range(mesh.size) for m in members[first :: mesh.size]]
     graph, first = model_state.split(members[0].create())
     states = [first, *(model_state.split(m.create())[1] for m in members[1:])]
     for index in range(len(members[0].method.stages)):
         if index:
             pairs = zip(members, states, strict=True)
             states = [_entered(member, graph, state, index) for member, state in pairs]
-        stage = StageTogether(members, states, graph, index)
+        stage = StageTogether(members, states, graph, index, mesh)
         members, states = stage.train()
         if not members:
             break
@@ -105,35 +111,39 @@ class StageTogether:
         states: Sequence[ModelState],
         graph: nnx.GraphDef,
         index: int,
+        mesh: Mesh,
     ):
-        self.members, self.graph = members, graph
+        self.members, self.graph, self.mesh = members, graph, mesh
+        # In the stacks: every device has as many, the last of them of no use.
+        self.places = -(-len(members) // mesh.size) * mesh.size
         self.index, self.stage = index, members[0].method.stages[index]
         self.plans = [
             assemble.plan(m.config, m.dataset, self.stage, index) for m in members
         ]
         splits = members[0].dataset.splits
-        self.inputs = {s: _on_device(splits[s]) for s in ("train", "val")}
-        self.labels = jnp.asarray(
-            [m.dataset.splits["train"].labels for m in members], jnp.int32
-        )
+        self.inputs = {s: self._copied(splits[s]) for s in ("train", "val")}
+        labels = [m.dataset.splits["train"].labels for m in members]
+        self.labels = self._spread(np.asarray(labels, np.int32))
         optimizer = assemble.build_optimizer(members[0].config, self.stage)
         rows = jnp.zeros((2, 4), jnp.int32)
         some = _batch(self.inputs["train"], self.labels[0], rows)
         names = training_step.scalar_names(graph, self.stage, states[0], some)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-        self.carry = jax.vmap(
-            lambda state: training_step.first_carry(state, optimizer, names)
-        )(stacked)
+        self.carry = self._spread(
+            jax.vmap(lambda state: training_step.first_carry(state, optimizer, names))(
+                stacked
+            )
+        )
         self.best = jax.tree.map(jnp.copy, self.carry.model)
         self.stops = [self.stage.stop.init() for _ in members]
         self.ended: dict[int, Ended] = {}
-        self.keys = jnp.stack(
-            [training_step.stage_key(m.config.seed, index) for m in members]
+        self.keys = self._spread(
+            jnp.stack([training_step.stage_key(m.config.seed, index) for m in members])
         )
         self._run_epoch = _epoch_function(
-            training_step.step_function(graph, self.stage, optimizer)
+            training_step.step_function(graph, self.stage, optimizer), mesh
         )
-        self._predict = _predict_function(graph, members[0].method)
+        self._predict = _predict_function(graph, members[0].method, mesh)
         self._margins = _margins_function(graph, members[0].method)
 
     def train(self) -> tuple[list[Member], list[ModelState]]:
@@ -158,13 +168,20 @@ class StageTogether:
         steps = self.plans[0].steps_per_epoch
         pairs = zip(self.members, self.plans, strict=True)
         rows = np.stack([self._rows(m, plan, epoch - 1) for m, plan in pairs])
-        goes_on = jnp.asarray([i not in self.ended for i in range(len(self.members))])
+        goes_on = np.zeros(self.places, bool)
+        goes_on[: len(self.members)] = True
+        goes_on[list(self.ended)] = False
         self.carry = self._run_epoch(
-            self.carry, self.inputs["train"], self.labels, rows, self.keys, goes_on
+            self.carry,
+            self.inputs["train"],
+            self.labels,
+            self._spread(rows),
+            self.keys,
+            goes_on,
         )
         outputs = {
-            split: self._predict(self.carry.model, inputs, goes_on)
-            for split, inputs in self.inputs.items()
+            split: self._predict(self.carry.model, self.inputs[split], goes_on)
+            for split in self.stage.stop.reads
         }
         margins = np.asarray(self._margins(self.carry.model))
         bad, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
@@ -181,9 +198,7 @@ class StageTogether:
                 self.ended[i] = Ended(None)
                 continue
             scores = {s: self._score(s, o, i) for s, o in outputs.items()}
-            verdicts[i] = self.stage.stop.update(
-                self.stops[i], epoch, scores["train"], scores["val"]
-            )
+            verdicts[i] = self.stage.stop.update(self.stops[i], epoch, scores)
             self.stops[i] = verdicts[i].state
             names = metrics.boundary_names(member.dataset.ranks)
             row = history_row(
@@ -197,7 +212,7 @@ class StageTogether:
                 seconds=seconds,
             )
             member.folder.append_history(row)
-        improved = np.zeros(len(self.members), bool)
+        improved = np.zeros(self.places, bool)
         for i, verdict in verdicts.items():
             improved[i] = verdict.improved
         self.best = _choose(improved, self.carry.model, self.best)
@@ -218,6 +233,7 @@ class StageTogether:
         is_best = self.stage.hand_over == "best"
         models = self.best if is_best else self.carry.model
         state = jax.tree.map(lambda leaf: leaf[i], models)
+        state = jax.device_put(state, jax.local_devices()[0])
         folder = self.members[i].folder
         checkpoint.save_model(folder.stage(self.stage.name), state)
         folder.write_stage(
@@ -243,22 +259,51 @@ class StageTogether:
                 views[step, row] = pipeline.generator(seed).integers(count)
         return np.stack([views, items], axis=1)
 
+    def _spread(self, stacked: Any) -> Any:
+        """Arrays of all runs over the devices; the last run fills places left over."""
+        runs = np.minimum(np.arange(self.places), len(self.members) - 1)
+        filled = jax.tree.map(lambda leaf: leaf[runs], stacked)
+        return jax.device_put(filled, sharding.split_batch(self.mesh))
 
-def over_runs(function: Callable, goes_on: jax.Array, *stacked: Any) -> Any:
-    """`function` of every run that goes on; zeros, or anything, for the others."""
+    def _copied(self, source: Any) -> jax.Array:
+        """All views of a split's items on every device, [view, item, …]."""
+        assert isinstance(source, derived.Activations)
+        views = np.stack([view.all() for view in source.views])
+        return jax.device_put(views, sharding.copied(self.mesh))
 
-    def one(runs):
-        alive, arguments = runs
-        shapes = jax.eval_shape(function, *arguments)
+
+def over_runs(
+    function: Callable, mesh: Mesh, goes_on: jax.Array, shared: Any, *stacked: Any
+) -> Any:
+    """`function(shared, *arguments)` of every run that goes on, each device its share.
+
+    Zeros, or anything, for the others.
+    """
+
+    def one(shared, alive, arguments):
+        def going_on(arguments):
+            return function(shared, *arguments)
+
+        shapes = jax.eval_shape(going_on, arguments)
         ended = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        return jax.lax.cond(alive, lambda a: function(*a), lambda a: ended, arguments)
+        return jax.lax.cond(alive, going_on, lambda _: ended, arguments)
 
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(one, (goes_on, stacked))
-    return jax.vmap(function)(*stacked)
+    def of_device(shared, goes_on, stacked):
+        if jax.default_backend() == "cpu":
+            return jax.lax.map(lambda runs: one(shared, *runs), (goes_on, stacked))
+        return jax.vmap(lambda arguments: function(shared, *arguments))(stacked)
+
+    split = P(sharding.AXIS)
+    return jax.shard_map(
+        of_device,
+        mesh=mesh,
+        in_specs=(P(), split, split),
+        out_specs=split,
+        check_vma=False,  # runs have nothing to say to each other
+    )(shared, goes_on, stacked)
 
 
-def _epoch_function(step: Callable) -> Callable:
+def _epoch_function(step: Callable, mesh: Mesh) -> Callable:
     """Compiled epoch of all runs.
 
     (carry, inputs [view, item, …], labels [run, item], rows [run, step, 2, item], keys,
@@ -266,29 +311,31 @@ def _epoch_function(step: Callable) -> Callable:
     """
 
     def run_epoch(carry: Carry, inputs, labels, rows, keys, goes_on) -> Carry:
-        def one_run(carry: Carry, labels, rows, key) -> Carry:
+        def one_run(inputs, carry: Carry, labels, rows, key) -> Carry:
             def one_step(carry, rows):
                 return step(carry, _batch(inputs, labels, rows), key), None
 
             zeros = jax.tree.map(jnp.zeros_like, carry.totals)
             return jax.lax.scan(one_step, carry._replace(totals=zeros), rows)[0]
 
-        return over_runs(one_run, goes_on, carry, labels, rows, keys)
+        return over_runs(one_run, mesh, goes_on, inputs, carry, labels, rows, keys)
 
     return jax.jit(run_epoch, donate_argnums=0)
 
 
-def _predict_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
+def _predict_function(
+    graph: nnx.GraphDef, method: methods.Method, mesh: Mesh
+) -> Callable:
     """(states, inputs, goes_on) -> what `method.predict` returns, [run, item, …]."""
 
-    def one(state: ModelState, inputs: jax.Array) -> dict[str, Any]:
+    def one(inputs: jax.Array, state: ModelState) -> dict[str, Any]:
         model = model_state.evaluating(graph, state)
         outputs = method.predict(model, inputs, None)
         return {k: v for k, v in outputs.items() if v is not None}
 
     @jax.jit
     def compiled(states: ModelState, inputs: jax.Array, goes_on: jax.Array):
-        return over_runs(lambda state: one(state, inputs), goes_on, states)
+        return over_runs(one, mesh, goes_on, inputs, states)
 
     def predict(states: ModelState, inputs, goes_on) -> dict[str, np.ndarray]:
         clean = inputs[0]
@@ -320,12 +367,6 @@ def _batch(inputs: jax.Array, labels: jax.Array, rows: jax.Array) -> pipeline.Ba
         "label": labels[items],
         "mask": jnp.ones(items.shape, bool),
     }
-
-
-def _on_device(source: Any) -> jax.Array:
-    """All views of a split's items, [view, item, …]."""
-    assert isinstance(source, derived.Activations)
-    return jnp.asarray(np.stack([view.all() for view in source.views]))
 
 
 @jax.jit

@@ -180,11 +180,11 @@ class StageRun:
         return self._read()
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:
-        """Metrics of the clean training data and of the validation data."""
+        """Metrics of the splits that decide when the stage ends."""
         config, dataset = self.run.config, self.run.parts.dataset
         alone = jax.process_count() == 1
         scores = {}
-        for split in ("train", "val"):
+        for split in self.stage.stop.reads:
             source = dataset.splits[split]
             outputs = inference.over(
                 self.predict,
@@ -205,9 +205,7 @@ class StageRun:
 
     def _end_epoch(self, means: dict[str, float], scores, display: Display) -> None:
         record, epoch = self.record, self.record["epoch"] + 1
-        verdict = self.stage.stop.update(
-            record["stop"], epoch, scores["train"], scores["val"]
-        )
+        verdict = self.stage.stop.update(record["stop"], epoch, scores)
         row = history_row(
             self.stage.name,
             epoch=epoch,

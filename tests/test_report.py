@@ -136,7 +136,7 @@ def make_run(
     row = {
         "stage": "joint",
         "epoch": 1,
-        "train": {"loss": 1.234},
+        "train": {"loss": 1.234, "accuracy": 0.47},
         "train_eval": {"accuracy": 0.5},
         "val": {"accuracy": 0.4321, "mae": 0.7, "qwk": None},
         "margins": margins,
@@ -236,7 +236,7 @@ def test_headline_and_tables_hold_the_scores(tmp_path):
     assert page.row("MAE", 5)[1][1:] == [f"{value:.3f}" for value in phases]
     assert page.row("joint (phase one)", 5)[1][1:4] == ["9", "279", "1 min 1 s"]
     assert "train accuracy 0.953 reached 0.95" in page.text
-    assert page.row("joint", 7)[1][2:5] == ["1.234", "50.0%", "43.2%"]
+    assert page.row("joint", 8)[1][2:6] == ["1.234", "47.0%", "50.0%", "43.2%"]
     assert page.row("data.augment.flip", 2)[1][1] == "true"
     assert page.row("device", 2)[1][1] == "cpu x1"
 

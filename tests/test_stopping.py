@@ -11,8 +11,9 @@ def follow(rule, accuracies, maes):
     """Verdicts epoch by epoch, with the state saved and read in between."""
     state, verdicts = rule.init(), []
     for epoch, (accuracy, mae) in enumerate(zip(accuracies, maes, strict=True), 1):
-        val = {"mae": mae, "accuracy": accuracy, "qwk": None}
-        verdict = rule.update(state, epoch, {"accuracy": accuracy}, val)
+        found = {"mae": mae, "accuracy": accuracy, "qwk": None}
+        scores = {split: found for split in rule.reads}
+        verdict = rule.update(state, epoch, scores)
         state = json.loads(json.dumps(verdict.state))
         verdicts.append(verdict)
     return verdicts
@@ -23,6 +24,16 @@ def test_train_accuracy_fires_first():
     verdicts = follow(rule, [0.5, 0.95], [1.0, 2.0])
     assert [v.rule for v in verdicts] == ["", "train_accuracy"]
     assert "0.950 reached 0.95" in verdicts[1].reason
+
+
+@pytest.mark.parametrize("train_accuracy", [None, 1.5])
+def test_training_data_are_not_looked_at_without_need(train_accuracy):
+    settings = {"max_epochs": 2, "patience": 9, "monitor": "mae"}
+    rule = stop_rule(**settings, train_accuracy=train_accuracy)
+    assert rule.reads == ("val",)
+    verdicts = follow(rule, [1.0] * 2, [1.0] * 2)
+    assert [v.rule for v in verdicts] == ["", "max_epochs"]
+    assert stop_rule(**settings, train_accuracy=1.0).reads == ("train", "val")
 
 
 def test_patience_counts_epochs_without_improvement():

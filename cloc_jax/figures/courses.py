@@ -83,7 +83,9 @@ def curves(path: str | os.PathLike, history: Sequence[Mapping[str, Any]]) -> Non
 
 
 def curves_figure(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """Loss with its parts, and accuracy on clean training and validation data.
+    """Loss with its parts, and accuracy on training and validation data.
+
+    Clean training images are looked at only where a stage's end depends on them.
 
     The loss may be another one in another stage, so its lines break between stages.
     """
@@ -99,6 +101,7 @@ def curves_figure(history: Sequence[Mapping[str, Any]]) -> Figure:
             ("train", "mmnp", "multi-margin", style.VERMILION, ":"),
         ],
         bottom: [
+            ("train", "accuracy", "train, batches", style.FAINT, ":"),
             ("train_eval", "accuracy", "train, clean images", style.BLUE, "--"),
             ("val", "accuracy", "validation", style.VERMILION, "-"),
         ],
