@@ -783,3 +783,16 @@ def test_nearest_keeps_the_shape_of_pictures_that_differ(tmp_path):
     figures.nearest(tmp_path / "nearest_0.jpg", sides, "a|b", ["a", "b"])
     with Image.open(tmp_path / "nearest_0.jpg") as image:
         assert image.format == "JPEG" and image.info["dpi"] == (150, 150)
+
+
+def test_accuracies_are_where_their_labels_say():
+    rows = history(list("012"), epochs=(1, 1))
+    for row, accuracy in zip(rows, (0.522, 0.707), strict=True):
+        row["train_eval"] = {}
+        row["train"]["accuracy"] = row["val"]["accuracy"] = accuracy
+    figure = figures.curves_figure(rows)
+    figure.canvas.draw()
+    axis = figure.axes[1].yaxis
+    labels = [label.get_text() for label in axis.get_ticklabels()]
+    shown = [float(label.rstrip("%")) / 100 for label in labels]
+    assert shown == pytest.approx(list(axis.get_ticklocs()), abs=1e-9)

@@ -135,7 +135,7 @@ def curves_figure(history: Sequence[Mapping[str, Any]]) -> Figure:
             ).set_color(style.FAINT)
     top.set_ylabel("Loss")
     bottom.set_ylabel("Accuracy")
-    bottom.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
+    bottom.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     _finish_epoch_axis(top, epochs, changes)
     _finish_epoch_axis(bottom, epochs, changes, is_named=False)
     top.set_xlabel("")
