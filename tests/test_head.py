@@ -10,7 +10,7 @@ from test_derived import clean
 
 from cloc_jax import assemble, losses, sharding
 from cloc_jax.encoders.identity import Identity
-from cloc_jax.methods.network import Head
+from cloc_jax.methods.network import Head, HeadOptions
 
 
 def head(**changes):
@@ -21,7 +21,7 @@ def head(**changes):
         "hidden": 5,
         "activation": "relu",
     } | changes
-    return Head(6, 4, **options, rngs=nnx.Rngs(0))
+    return Head(6, 4, HeadOptions(**options), rngs=nnx.Rngs(0))
 
 
 FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(9, 6)), jnp.float32)

@@ -1,5 +1,6 @@
 """Cross-entropy alone: the classifier that ordinal methods are measured against."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,29 +14,15 @@ from cloc_jax.methods.stopping import stop_rule
 def ce(
     *,
     num_ranks: int,
-    max_epochs: int,
-    patience: int,
-    monitor: str,
+    head: network.HeadOptions,
+    limits: Mapping[str, Any],
     sampling: str,
-    projection: int,
-    projection_relu: bool,
-    classifier: str,
-    hidden: int,
-    activation: str,
 ) -> Method:
     """One stage: cross-entropy until validation stops improving, the best is kept."""
-    head: dict[str, Any] = {
-        "projection": projection,
-        "projection_relu": projection_relu,
-        "classifier": classifier,
-        "hidden": hidden,
-        "activation": activation,
-    }
-    network.check_head(**head)
 
     def init(encoder, rngs):
         return network.Network(
-            encoder, network.Head(encoder.features, num_ranks, **head, rngs=rngs)
+            encoder, network.Head(encoder.features, num_ranks, head, rngs=rngs)
         )
 
     def loss(model, batch, rngs):
@@ -45,7 +32,7 @@ def ce(
         name="fit",
         loss=loss,
         trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rule(max_epochs=max_epochs, patience=patience, monitor=monitor),
+        stop=stop_rule(**limits),
         sampling=sampling,
         hand_over="best",
     )

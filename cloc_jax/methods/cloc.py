@@ -6,6 +6,7 @@ validation stops improving.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -25,15 +26,9 @@ def cloc(
     *,
     num_ranks: int,
     mesh: Mesh,
-    max_epochs: int,
-    patience: int,
-    monitor: str,
+    head: network.HeadOptions,
+    limits: Mapping[str, Any],
     sampling: str,
-    projection: int,
-    projection_relu: bool,
-    classifier: str,
-    hidden: int,
-    activation: str,
     stop_accuracy: float,
     phases: int,
     phase_two_init: str,
@@ -48,14 +43,6 @@ def cloc(
     contrast: str,
 ) -> Method:
     """The paper's method; see `configs/base.py` for what each setting means."""
-    head: dict[str, Any] = {
-        "projection": projection,
-        "projection_relu": projection_relu,
-        "classifier": classifier,
-        "hidden": hidden,
-        "activation": activation,
-    }
-    network.check_head(**head)
     boundaries = num_ranks - 1
     entries = parse(margins, boundaries, floor=rho, start=margin_start)
     if weight < 0:
@@ -76,7 +63,7 @@ def cloc(
             f"method.margin_budget is {margin_budget}; it is the sum of all margins, "
             "such as 1, or 0 for none."
         )
-    if classifier == "cosine" and contrast == "hidden":
+    if head.classifier == "cosine" and contrast == "hidden":
         raise ValueError(
             "method.contrast is hidden, but a cosine classifier has no hidden layer; "
             "use embedding or logits, or method.classifier=layers."
@@ -88,7 +75,7 @@ def cloc(
     def init(encoder, rngs):
         return network.Network(
             encoder,
-            network.Head(encoder.features, num_ranks, **head, rngs=rngs),
+            network.Head(encoder.features, num_ranks, head, rngs=rngs),
             Margins(
                 entries,
                 boundaries,
@@ -102,7 +89,7 @@ def cloc(
     def loss(model, batch, rngs):
         outputs = model(batch["image"])
         values, logits = model.margins(), outputs.logits
-        if classifier == "cosine":
+        if head.classifier == "cosine":
             # Every other rank's cosine gets its margin added, so that the right one
             # has to win by as much. The margins themselves learn from MMNP only.
             place = positions(jax.lax.stop_gradient(values))
@@ -123,20 +110,15 @@ def cloc(
     def view(model):
         # Cosines of features behind a ReLU lie in [0, 1], others in [-1, 1].
         is_signed = {
-            "embedding": not projection_relu
-            and (projection > 0 or model.encoder.is_signed),
-            "hidden": activation != "relu",
+            "embedding": not head.projection_relu
+            and (head.projection > 0 or model.encoder.is_signed),
+            "hidden": head.activation != "relu",
             "logits": True,
         }[contrast]
         values = model.margins()
         kinds = tuple(e.kind for e in entries) * (boundaries // len(entries))
         return MarginView(values, kinds, 2.0 if is_signed else 1.0)
 
-    limits: dict[str, Any] = {
-        "max_epochs": max_epochs,
-        "patience": patience,
-        "monitor": monitor,
-    }
     joint = Stage(
         name="joint",
         loss=loss,

@@ -1,5 +1,6 @@
 """The network of classifiers: encoder, optional projection, two linear layers."""
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -51,31 +52,57 @@ def _unit(rows):
     return rows / jnp.maximum(jnp.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
 
 
+@dataclasses.dataclass(frozen=True)
+class HeadOptions:
+    """What a head is made of; see `configs/base.py` for what each means."""
+
+    projection: int
+    projection_relu: bool
+    classifier: str
+    hidden: int
+    activation: str
+
+    def __post_init__(self) -> None:
+        if self.classifier not in CLASSIFIERS:
+            raise ValueError(
+                f"method.classifier is {self.classifier!r}; use one of "
+                f"{', '.join(CLASSIFIERS)}."
+            )
+        if self.projection_relu and not self.projection:
+            raise ValueError(
+                "method.projection_relu puts a ReLU behind the projection, but "
+                "method.projection is 0; give it a width, such as 128."
+            )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"method.activation is {self.activation!r}; use one of "
+                f"{', '.join(ACTIVATIONS)}."
+            )
+        if self.projection < 0 or self.hidden < 1:
+            raise ValueError(
+                f"method.projection is {self.projection} and method.hidden is "
+                f"{self.hidden}; they are widths: 0 or more (0: no projection) and 1 "
+                "or more."
+            )
+
+
 class Head(nnx.Module):
     """An optional projection, then two layers or prototypes that classify."""
 
     def __init__(
-        self,
-        features: int,
-        num_ranks: int,
-        *,
-        projection: int,
-        projection_relu: bool,
-        classifier: str,
-        hidden: int,
-        activation: str,
-        rngs: nnx.Rngs,
+        self, features: int, num_ranks: int, options: HeadOptions, *, rngs: nnx.Rngs
     ):
+        width = options.projection or features
         self.projection = (
-            nnx.Linear(features, projection, rngs=rngs) if projection else None
+            nnx.Linear(features, width, rngs=rngs) if options.projection else None
         )
-        width = projection or features
-        is_cosine = classifier == "cosine"
+        is_cosine = options.classifier == "cosine"
         self.prototypes = Prototypes(width, num_ranks, rngs=rngs) if is_cosine else None
         if not is_cosine:
-            self.linear1 = nnx.Linear(width, hidden, rngs=rngs)
-            self.linear2 = nnx.Linear(hidden, num_ranks, rngs=rngs)
-        self.activation, self.projection_relu = activation, projection_relu
+            self.linear1 = nnx.Linear(width, options.hidden, rngs=rngs)
+            self.linear2 = nnx.Linear(options.hidden, num_ranks, rngs=rngs)
+        self.activation = options.activation
+        self.projection_relu = options.projection_relu
 
     def __call__(self, features: Float[Array, "batch features"]) -> Outputs:
         embedding = self.projection(features) if self.projection else features
@@ -97,35 +124,6 @@ class Network(nnx.Module):
 
     def __call__(self, images: Inputs) -> Outputs:
         return self.head(self.encoder(images))
-
-
-def check_head(
-    *,
-    projection: int,
-    projection_relu: bool,
-    classifier: str,
-    hidden: int,
-    activation: str,
-) -> None:
-    """ValueError where the head's settings make no sense."""
-    if classifier not in CLASSIFIERS:
-        raise ValueError(
-            f"method.classifier is {classifier!r}; use one of {', '.join(CLASSIFIERS)}."
-        )
-    if projection_relu and not projection:
-        raise ValueError(
-            "method.projection_relu puts a ReLU behind the projection, but "
-            "method.projection is 0; give it a width, such as 128."
-        )
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"method.activation is {activation!r}; use one of {', '.join(ACTIVATIONS)}."
-        )
-    if projection < 0 or hidden < 1:
-        raise ValueError(
-            f"method.projection is {projection} and method.hidden is {hidden}; they "
-            "are widths: 0 or more (0: no projection) and 1 or more."
-        )
 
 
 def embed(model: Network, images: Inputs):
