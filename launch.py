@@ -234,7 +234,8 @@ def run_job(name: str, words: list[str]) -> int:
                 f"{name} uses the run's own settings, but got {' '.join(refused)}; "
                 "only mesh.*, data.root and data.prepared can be given."
             )
-        RunFolder(FLAGS.run).read_config()  # no run is named before libraries load
+        # A folder that is no run is said to be none before libraries load.
+        RunFolder(FLAGS.run).read_config()
     return job.run(words)
 
 
@@ -557,13 +558,13 @@ def set_up_libraries() -> None:
         # XLA leaves a core idle in many operations; two devices share a batch better,
         # and every batch is even. GPUs are used all the same where there are some.
         jax.config.update("jax_num_cpu_devices", 2)
-        # XLA ends the process where one waits 60 s for the other, which happens on a
-        # machine with too much to do. Versions that lack a flag end as well.
-        if jax.__version_info__ < (0, 12):
-            patience = "--xla_cpu_collective_call_terminate_timeout_seconds=3600"
-            quiet = "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
-            given = os.environ.get("XLA_FLAGS", "")
-            os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
+    # XLA ends the process where one CPU device waits 60 s for another, which happens on
+    # a machine with too much to do. Versions that lack a flag end as well.
+    if jax.__version_info__ < (0, 12):
+        patience = "--xla_cpu_collective_call_terminate_timeout_seconds=3600"
+        quiet = "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
+        given = os.environ.get("XLA_FLAGS", "")  # the last one counts: the user's
+        os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     cache = environment.cache_folder()
     jax.config.update("jax_compilation_cache_dir", str(cache))
