@@ -114,7 +114,7 @@ class StageTogether:
         mesh: Mesh,
     ):
         self.members, self.graph, self.mesh = members, graph, mesh
-        # In the stacks: every device has as many, the last of them of no use.
+        # In the stacks, as many a device; those left over repeat the last run.
         self.places = -(-len(members) // mesh.size) * mesh.size
         self.index, self.stage = index, members[0].method.stages[index]
         self.plans = [

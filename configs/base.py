@@ -164,7 +164,9 @@ def get_config() -> ConfigDict:
     config.optimizer.margin_learning_rate = config_dict.placeholder(float)
 
     config.mesh = ConfigDict()
-    config.mesh.devices = 0  # over which a batch is split; 0 for all there are
+    # Over which a batch is split, or, on frozen features, the runs of a sweep; 0 for
+    # all there are.
+    config.mesh.devices = 0
     # Split large parameters over the devices too; saves memory, costs communication.
     config.mesh.shard_params = False
 
