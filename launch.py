@@ -38,8 +38,8 @@ from typing import NamedTuple
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from cloc_jax import supervision
-from cloc_jax.run_folder import RunFolder
+from cloc_jax.runtime import process_guard
+from cloc_jax.runtime.run_folder import RunFolder
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = "--config.data.root="
@@ -187,10 +187,10 @@ def main(argv: list[str]) -> int:
             code = 2
         else:
             traceback.print_exc()
-            code = supervision.LOST if _has_peers() else 1
+            code = process_guard.LOST if _has_peers() else 1
     if _has_peers():
         # The usual way out would wait for processes that wait for this one.
-        supervision.give_up(code)
+        process_guard.give_up(code)
     return code
 
 
@@ -249,10 +249,11 @@ def run_train(words: list[str]) -> int:
     if FLAGS.resume:
         folder.read_config()
     start()
-    from cloc_jax import interrupts, train
+    from cloc_jax.runtime import interrupts
+    from cloc_jax.training import loop
 
     try:
-        train.train(FLAGS.config, folder, resume=FLAGS.resume)
+        loop.train(FLAGS.config, folder, resume=FLAGS.resume)
     except interrupts.Interrupted as stop:
         print(stop, file=sys.stderr)
         return 128 + stop.number
@@ -261,7 +262,7 @@ def run_train(words: list[str]) -> int:
 
 def run_prepare(words: list[str]) -> int:
     set_up_libraries()
-    from cloc_jax import prepare
+    from cloc_jax.jobs import prepare
 
     prepare.prepare(FLAGS.config)
     return 0
@@ -269,7 +270,7 @@ def run_prepare(words: list[str]) -> int:
 
 def run_show(words: list[str]) -> int:
     set_up_libraries()
-    from cloc_jax import show
+    from cloc_jax.jobs import show
 
     show.show(FLAGS.config, place_of("show"))
     return 0
@@ -281,7 +282,7 @@ def run_evaluate(words: list[str]) -> int:
 
 
 def evaluate_run(folder: RunFolder) -> int:
-    from cloc_jax import evaluate  # and with it all that draws
+    from cloc_jax.jobs import evaluate
 
     evaluate.evaluate(saved_config(folder.read_config()), folder)
     return 0
@@ -289,7 +290,7 @@ def evaluate_run(folder: RunFolder) -> int:
 
 def run_predict(words: list[str]) -> int:
     start()
-    from cloc_jax import predict
+    from cloc_jax.jobs import predict
 
     folder = RunFolder(FLAGS.run)
     config = saved_config(folder.read_config())
@@ -298,7 +299,7 @@ def run_predict(words: list[str]) -> int:
 
 
 def run_decide(words: list[str]) -> int:
-    from cloc_jax import decide  # light: neither JAX nor images
+    from cloc_jax.jobs import decide
 
     folder = RunFolder(FLAGS.run)
     asked = {
@@ -320,7 +321,7 @@ def run_decide(words: list[str]) -> int:
 
 def run_sweep(words: list[str]) -> int:
     def run(place: pathlib.Path) -> None:
-        from cloc_jax import sweep
+        from cloc_jax.studies import sweep
 
         options = {"vary": FLAGS.vary, "seeds": FLAGS.seeds, "folds": FLAGS.folds}
         sweep.sweep(FLAGS.config, place, **options)
@@ -348,10 +349,10 @@ def run_control(words: list[str]) -> int:
 
 def run_margins(words: list[str]) -> int:
     def run(place: pathlib.Path) -> None:
-        from cloc_jax.studies import margins
+        from cloc_jax.studies import learned_margins
 
         options = {"seeds": FLAGS.seeds, "draws": FLAGS.draws}
-        margins.study_margins(FLAGS.config, place, **options)
+        learned_margins.study_margins(FLAGS.config, place, **options)
 
     return run_many("margins", run)
 
@@ -368,7 +369,7 @@ def run_collapse(words: list[str]) -> int:
 def run_many(name: str, run: Callable[[pathlib.Path], None]) -> int:
     """A job of many runs, in a folder of its own."""
     start()
-    from cloc_jax import interrupts
+    from cloc_jax.runtime import interrupts
 
     place = place_of(name)
     try:
@@ -393,7 +394,7 @@ def run_claims(words: list[str]) -> int:
 
 def run_probe(words: list[str]) -> int:
     start()
-    from cloc_jax import probe
+    from cloc_jax.studies import probe
 
     probe.probe(FLAGS.config, place_of("probe"))
     return 0
@@ -414,7 +415,7 @@ def run_bench(words: list[str]) -> int:
             f"--dtypes is {','.join(FLAGS.dtypes)}; use some of {', '.join(types)}."
         )
     set_up_libraries()
-    from cloc_jax import bench
+    from cloc_jax.bench import bench
 
     dims, ranks = sizes["dims"], FLAGS.ranks
     if FLAGS.calibrate:
@@ -422,9 +423,9 @@ def run_bench(words: list[str]) -> int:
         return 0
     place = pathlib.Path(FLAGS.run or "runs/bench")
     if FLAGS.what == "data":
-        from cloc_jax import bench_data
+        from cloc_jax.bench import data_pipeline
 
-        bench_data.bench_data(FLAGS.config, place, rounds=FLAGS.rounds)
+        data_pipeline.bench_data(FLAGS.config, place, rounds=FLAGS.rounds)
         return 0
     bench.bench(
         FLAGS.what,
@@ -448,9 +449,9 @@ def run_weights(words: list[str]) -> int:
             "--from, --to, --architecture and --preprocessing."
         )
     set_up_libraries()
-    from cloc_jax import weights
+    from cloc_jax.encoders.weights import loading
 
-    weights.convert(
+    loading.convert(
         FLAGS["from"].value or "",
         FLAGS.to,
         architecture=FLAGS.architecture,
@@ -536,12 +537,12 @@ def saved_config(values: dict) -> ConfigDict:
 def start() -> None:
     """Gets ready for a job that several processes may share."""
     if _is_joint():
-        supervision.supervise()
+        process_guard.supervise()
     set_up_libraries()
-    from cloc_jax import processes, progress
+    from cloc_jax.runtime import console, processes
 
     processes.connect(FLAGS.coordinator, FLAGS.processes, FLAGS.process)
-    progress.console.quiet = not processes.is_first()
+    console.console.quiet = not processes.is_first()
 
 
 def set_up_libraries() -> None:
@@ -549,7 +550,7 @@ def set_up_libraries() -> None:
     import cv2
     import jax
 
-    from cloc_jax import environment
+    from cloc_jax.runtime import environment
 
     logging.set_verbosity(logging.WARNING)
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")

@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from absl import app
 
 import launch
-from cloc_jax import inference, train
+from cloc_jax.scoring import inference
+from cloc_jax.training import loop
 
 NUMBER, STAGE, PLACE = os.environ["CLOC_KILL"].split()
 stage_of_now = ""
@@ -25,7 +26,7 @@ def die():
     os.kill(os.getpid(), getattr(signal, NUMBER))
 
 
-class KilledStage(train.StageRun):
+class KilledStage(loop.StageRun):
     def __init__(self, run, record):
         super().__init__(run, record)
         global stage_of_now
@@ -52,6 +53,6 @@ def killed_over(*arguments, original=inference.over, **options):
     return original(*arguments, **options)
 
 
-train.StageRun = KilledStage
+loop.StageRun = KilledStage
 inference.over = killed_over
 app.run(launch.main, flags_parser=launch.parse_flags)

@@ -18,7 +18,7 @@ import numpy as np
 from flax import nnx
 
 from cloc_jax import encoders
-from cloc_jax.encoders import pretrained, torchvision_names
+from cloc_jax.encoders.weights import pretrained, torchvision_names
 
 # Read when Keras is imported, which must come after this module.
 os.environ["KERAS_BACKEND"] = "jax"

@@ -11,57 +11,19 @@ import pytest
 import cloc_jax
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).parent
-JOBS = {
-    "assemble",
-    "train",
-    "prepare",
-    "show",
-    "together",
-    "sweep",
-    "studies",
-    "probe",
-    "evaluate",
-    "predict",
-    "decide",
-    "bench",
-    "bench_data",
-    "weights",
-}
-# Room -> rooms it may import from. A room is a module or a package of cloc_jax.
-ARROWS = {
-    "losses": set(),
-    "margins": set(),
-    "encoders": set(),
-    "metrics": set(),
-    "predictions": set(),
-    "intervals": {"metrics"},
-    "calibration": {"intervals"},
-    "decisions": {"metrics", "predictions", "intervals", "calibration"},
-    "order": set(),
-    "published": set(),
-    "optimizer": set(),
-    "checkpoint": set(),
-    "run_folder": set(),
-    "interrupts": set(),
-    "progress": set(),
-    "model_state": set(),
-    "sharding": set(),
-    "processes": set(),
-    "supervision": set(),
-    "environment": set(),
-    "light_imports": set(),
-    "stopwatch": set(),
-    "released_loop": set(),
-    "torch_step": set(),
-    "figures": {"metrics", "light_imports"},
-    "pictures": {"figures", "calibration", "order", "predictions", "data"},
-    "report": {"metrics", "published", "decisions"},
-    "data": set(),
-    "methods": {"losses", "margins", "encoders", "sharding"},
-    "inference": {"methods", "data", "model_state", "sharding"},
-    "derived": {"inference", "data", "model_state", "sharding", "progress"},
-    "training_step": {"methods", "data", "model_state", "optimizer", "sharding"},
-}
+# Rooms from the ground up; a room imports from lower levels only.
+LEVELS = (
+    {"runtime"},
+    {"losses", "encoders"},
+    {"methods", "data"},
+    {"scoring"},
+    {"build"},
+    {"training", "report"},
+    {"studies", "bench"},
+    {"jobs"},
+)
+LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+SEES_CONFIG = {"build", "training", "studies", "bench", "jobs"}
 
 
 def imports(path):
@@ -77,25 +39,38 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_arrows(path):
-    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    parts = path.relative_to(PACKAGE).parts
     ours = {n.split(".")[1] for n in imports(path) if n.startswith("cloc_jax.")}
-    ours.discard(room)
-    if room in JOBS:
-        return  # a job may see everything below it
-    if room == "__init__":
+    if len(parts) == 1:
+        assert parts[0] == "__init__.py", "every module has a room"
         assert not ours
         return
-    assert ours <= ARROWS[room], f"{room} imports {sorted(ours - ARROWS[room])}"
-    assert not any("ml_collections" in name for name in imports(path)), (
-        "only jobs see a ConfigDict; everything below takes plain arguments"
-    )
+    room = parts[0]
+    above = {other for other in ours - {room} if LEVEL[other] >= LEVEL[room]}
+    assert not above, f"{room} imports {sorted(above)}"
+    if room not in SEES_CONFIG:
+        assert not any("ml_collections" in name for name in imports(path)), (
+            "lower rooms take plain arguments"
+        )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if p.name == "__init__.py"],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_packages_only_reexport(path):
+    for node in ast.parse(path.read_text()).body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_all = isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+        assert is_text or is_all or isinstance(node, ast.ImportFrom), ast.unparse(node)
 
 
 def test_the_loss_can_be_copied_out(tmp_path):
     shutil.copytree(PACKAGE / "losses", tmp_path / "mine")
     code = "import sys; sys.modules['cloc_jax'] = None; from mine import mmnp"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    for path in (PACKAGE / "losses").glob("*.py"):
+    for path in (PACKAGE / "losses").rglob("*.py"):
         foreign = {name.split(".")[0] for name in imports(path)}
         assert foreign <= {"jax", "jaxtyping", "optax", "typing"} | {
             "collections",
@@ -115,9 +90,11 @@ def test_jobs_start_light():
 import sys
 import launch
 assert "jax" not in sys.modules and "numpy" not in sys.modules
-from cloc_jax import decide
+from cloc_jax.jobs import decide
 assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
-from cloc_jax import light_imports, predict, train
+from cloc_jax.jobs import predict
+from cloc_jax.runtime import light_imports
+from cloc_jax.training import loop
 assert light_imports.import_without("tensorboardX", "torch").SummaryWriter
 heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)

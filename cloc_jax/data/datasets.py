@@ -8,29 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.data import (
-    bias,
     carving,
-    expected,
-    preparation,
-    remarks,
+    dataset_notes,
+    drawn_knees,
+    expected_counts,
+    label_noise,
     splits,
-    storing,
-    synthetic,
 )
 from cloc_jax.data.layouts import (
     adience,
     bracs,
     clap2015,
     folder,
+    graded_table,
     hid,
     idrid,
     koa,
     retinamnist,
-    table,
 )
 from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of, skipped_notes
 from cloc_jax.data.pipeline import Source
-from cloc_jax.data.records import Records
+from cloc_jax.data.prepared import record_store, stored_image
+from cloc_jax.data.prepared.records import Records
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
@@ -63,7 +62,7 @@ def scan_own(
     """Anyone's own images: a folder a rank, or graded in a table."""
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
-        return table.scan(root, csv=csv, columns=columns, **how)
+        return graded_table.scan(root, csv=csv, columns=columns, **how)
     return folder.scan(root, **how)
 
 
@@ -106,7 +105,7 @@ def load(
     *,
     prepared: pathlib.Path,
     say: Callable[[str], None] = print,
-    track: preparation.Track = preparation.no_track,
+    track: record_store.Track = record_store.no_track,
 ) -> Dataset:
     """A dataset with its splits; images are prepared where they are not yet.
 
@@ -120,7 +119,7 @@ def load(
     if name == "synthetic":
         dataset = load_synthetic(**_given(name, load_synthetic, settings))
         changes = _bias(dataset.splits, dataset.ranks, settings)
-        notes = dataset.notes + remarks.on_bias(changes)
+        notes = dataset.notes + dataset_notes.on_bias(changes)
         return dataset._replace(notes=notes, details={"biased": changes})
     try:
         scan = LAYOUTS[name].scan
@@ -171,10 +170,10 @@ def load_synthetic(
     if held:
         stretches[carving.CALIBRATION] = (num_train - held, held)
     parts: dict[str, Source] = {
-        split: synthetic.Knees(count, start=start, seed=seed, size=size)
+        split: drawn_knees.Knees(count, start=start, seed=seed, size=size)
         for split, (start, count) in stretches.items()
     }
-    return Dataset(synthetic.RANKS, parts, ["drawn knees, stored nowhere"], {})
+    return Dataset(drawn_knees.RANKS, parts, ["drawn knees, stored nowhere"], {})
 
 
 def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def _load(
     settings: Settings,
     prepared: pathlib.Path,
     say: Callable[[str], None],
-    track: preparation.Track,
+    track: record_store.Track,
 ) -> Dataset:
     protocol = LAYOUTS[name].protocol
     splits.check_fold(protocol, settings["fold"])  # before what takes long
@@ -207,11 +206,11 @@ def _load(
     if not listing.items:
         raise ValueError(f"data.root={settings['root']} holds no graded images.")
     choice = _choice(name, settings)
-    wanted = storing.Wanted(
-        *(_tuple(settings[field]) for field in storing.Wanted._fields)
+    wanted = stored_image.Wanted(
+        *(_tuple(settings[field]) for field in stored_image.Wanted._fields)
     )
-    home = preparation.home(prepared, name, _root(listing, settings))
-    made = preparation.prepare(
+    home = record_store.home(prepared, name, _root(listing, settings))
+    made = record_store.prepare(
         listing.items,
         home,
         wanted,
@@ -244,14 +243,14 @@ def _load(
     notes = [
         *listing.notes,
         *skipped_notes(listing.skipped),
-        *expected.compare(
+        *expected_counts.compare(
             name if not settings.get("subset") else "", items, listing.ranks
         ),
-        *remarks.on_images(made, wanted),
+        *dataset_notes.on_images(made, wanted),
         *division.notes,
         *unsaved,
-        *remarks.on_groups(name, items, division),
-        *remarks.on_bias(changes),
+        *dataset_notes.on_groups(name, items, division),
+        *dataset_notes.on_bias(changes),
     ]
     details = {
         "prepared": str(made.path),
@@ -265,8 +264,8 @@ def _load(
 def _sources(
     items: Sequence[Item],
     division: splits.Division,
-    made: preparation.Preparation,
-    wanted: storing.Wanted,
+    made: record_store.Preparation,
+    wanted: stored_image.Wanted,
 ) -> dict[str, Source]:
     """A source a split."""
     sources: dict[str, Source] = {}
@@ -290,7 +289,7 @@ def _bias(
     """Biases the training data as asked for, in place; ids by the rule they met."""
     if not (settings["relabel"] or settings["subsample"]):
         return {}
-    sources["train"], changes = bias.bias(
+    sources["train"], changes = label_noise.bias(
         sources["train"],
         ranks,
         relabel=settings["relabel"],
@@ -344,12 +343,13 @@ def _root(listing: Listing, settings: Settings) -> pathlib.Path:
 
 
 def _readable(
-    items: Sequence[Item], made: preparation.Preparation, on_bad_image: str
+    items: Sequence[Item], made: record_store.Preparation, on_bad_image: str
 ) -> list[Item]:
     """Items without those that cannot be read, or an error that names them."""
     if made.bad and (on_bad_image == "error" or not made.positions):
         first = [
-            f"{id_}: {why}" for id_, why in sorted(made.bad.items())[: remarks.SHOWN]
+            f"{id_}: {why}"
+            for id_, why in sorted(made.bad.items())[: dataset_notes.SHOWN]
         ]
         more = len(made.bad) - len(first)
         raise ValueError(
@@ -360,7 +360,7 @@ def _readable(
     return [item for item in items if item.id in made.positions]
 
 
-def _check_crop(made: preparation.Preparation, wanted: storing.Wanted) -> None:
+def _check_crop(made: record_store.Preparation, wanted: stored_image.Wanted) -> None:
     facts = made.facts
     least = facts["least_height"], facts["least_width"]
     if wanted.crop and (least[0] < wanted.crop[0] or least[1] < wanted.crop[1]):

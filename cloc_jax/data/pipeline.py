@@ -16,7 +16,7 @@ import numpy as np
 
 from cloc_jax.data import augment as augmentation
 from cloc_jax.data import images
-from cloc_jax.data.batches import BatchPlan
+from cloc_jax.data.samplers import BatchPlan
 
 Batch = dict[str, Any]
 # (item, generator) -> one random view of the item

@@ -16,14 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloc_jax.data import carving
-from cloc_jax.data.layouts.listing import (
-    FOLD,
-    SPLITS,
-    Item,
-    comma,
-    count_of,
-    plural,
-)
+from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
 
 
 class Protocol(NamedTuple):

@@ -15,7 +15,7 @@ H_i = sum_k c_ik t_ik - sum_j c_ij s_ij, and the counts are also its gradients. 
 "sorted" algorithm finds them in O(B^2 log B) for a batch of B, instead of looking at
 all O(B^3) triplets as the "dense" one does; both are exact. This file needs nothing but
 JAX (and jaxtyping, for its signatures) and can be copied out and used alone, without
-"pallas": the same counts by a kernel for GPUs, in pallas_hinge.py.
+"pallas": the same counts by a kernel for GPUs, in experimental/pallas_hinge.py.
 """
 
 import functools
@@ -303,7 +303,7 @@ def _counted_hinges_jvp(count, primals, tangents):
 def _pallas_counts(anchors, unit, anchor_position, position, spans):
     """As `_sorted_counts`, by comparing every positive with every negative."""
     # Here, so that the rest works without it: Pallas is experimental.
-    from . import pallas_hinge
+    from .experimental import pallas_hinge
 
     shifted = _matmul(anchors, unit.T) + _margins(anchor_position, position)
     return pallas_hinge.hinges_and_counts(shifted, *spans)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
-from cloc_jax.methods.method import ENCODER, MARGINS, Method, Stage, freeze, group_of
-from cloc_jax.methods.network import HeadOptions
-from cloc_jax.methods.stopping import LIMITS, Stop, Verdict
+from cloc_jax.methods.heads import HeadOptions
+from cloc_jax.methods.interface import ENCODER, MARGINS, Method, Stage, freeze, group_of
+from cloc_jax.methods.stop_rules import LIMITS, Stop, Verdict
 
 __all__ = [
     "ENCODER",

@@ -6,23 +6,23 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from cloc_jax.methods import network
-from cloc_jax.methods.method import NETWORK, Method, Stage
-from cloc_jax.methods.stopping import stop_rule
+from cloc_jax.methods import heads
+from cloc_jax.methods.interface import NETWORK, Method, Stage
+from cloc_jax.methods.stop_rules import stop_rule
 
 
 def ce(
     *,
     num_ranks: int,
-    head: network.HeadOptions,
+    head: heads.HeadOptions,
     limits: Mapping[str, Any],
     sampling: str,
 ) -> Method:
     """One stage: cross-entropy until validation stops improving, the best is kept."""
 
     def init(encoder, rngs):
-        return network.Network(
-            encoder, network.Head(encoder.features, num_ranks, head, rngs=rngs)
+        return heads.Network(
+            encoder, heads.Head(encoder.features, num_ranks, head, rngs=rngs)
         )
 
     def loss(model, batch, rngs):
@@ -36,7 +36,7 @@ def ce(
         sampling=sampling,
         hand_over="best",
     )
-    return Method(init, (stage,), network.embed, network.predict)
+    return Method(init, (stage,), heads.embed, heads.predict)
 
 
 def cross_entropy(logits, batch):

@@ -14,19 +14,20 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from cloc_jax import losses, sharding
-from cloc_jax.margins import FORMS, Margins, parse, positions
-from cloc_jax.methods import network
+from cloc_jax import losses
+from cloc_jax.methods import heads
 from cloc_jax.methods.ce import cross_entropy
-from cloc_jax.methods.method import MARGINS, NETWORK, MarginView, Method, Stage
-from cloc_jax.methods.stopping import stop_rule
+from cloc_jax.methods.interface import MARGINS, NETWORK, MarginView, Method, Stage
+from cloc_jax.methods.margins import FORMS, Margins, parse, positions
+from cloc_jax.methods.stop_rules import stop_rule
+from cloc_jax.runtime import sharding
 
 
 def cloc(
     *,
     num_ranks: int,
     mesh: Mesh,
-    head: network.HeadOptions,
+    head: heads.HeadOptions,
     limits: Mapping[str, Any],
     sampling: str,
     stop_accuracy: float,
@@ -48,7 +49,7 @@ def cloc(
     if weight < 0:
         raise ValueError(f"method.weight is {weight}; it must be 0 or more.")
     for name, value, choices in (
-        ("method.contrast", contrast, network.CONTRASTS),
+        ("method.contrast", contrast, heads.CONTRASTS),
         ("method.reduction", reduction, losses.REDUCTIONS),
         ("method.algorithm", algorithm, losses.ALGORITHMS),
         ("method.margin_form", margin_form, FORMS),
@@ -73,9 +74,9 @@ def cloc(
     mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
 
     def init(encoder, rngs):
-        return network.Network(
+        return heads.Network(
             encoder,
-            network.Head(encoder.features, num_ranks, head, rngs=rngs),
+            heads.Head(encoder.features, num_ranks, head, rngs=rngs),
             Margins(
                 entries,
                 boundaries,
@@ -137,7 +138,7 @@ def cloc(
     return Method(
         init,
         (joint, refine) if phases == 2 else (joint,),
-        network.embed,
-        network.predict,
+        heads.embed,
+        heads.predict,
         margins=view,
     )

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, figures, metrics, studies, sweep
-from cloc_jax.studies import Setting
-from cloc_jax.studies.margins import COLLAPSED, NEVER, read_courses
+from cloc_jax.build import assembly
+from cloc_jax.report import figures
+from cloc_jax.scoring import metrics
+from cloc_jax.studies import study_runs, sweep
+from cloc_jax.studies.learned_margins import COLLAPSED, NEVER, read_courses
+from cloc_jax.studies.study_runs import Setting
 
 WITH, WITHOUT = "all precautions", "none of them"
 LOW_START = (0.05, 0.1)
@@ -28,7 +31,7 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         )
     common = copy.deepcopy(config)
     common.train.phases = 1
-    ranks = assemble.build_dataset(config).ranks
+    ranks = assembly.build_dataset(config).ranks
     relu = {"method.margin_form": "relu"}
     start = {"method.margin_start": LOW_START}
     long = {"train.stop_accuracy": NEVER, "train.patience": common.train.max_epochs}
@@ -39,8 +42,8 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         Setting("no early stop", long),
         Setting(WITHOUT, relu | start | long),
     ]
-    plans = studies.plan(common, settings, seeds)
-    sweep.run(studies.all_of(plans), folder)
+    plans = study_runs.plan(common, settings, seeds)
+    sweep.run(study_runs.all_of(plans), folder)
     names = metrics.boundary_names(ranks)
     rows, found = [], {}
     for name, runs in plans.items():
@@ -74,5 +77,5 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         "rows": rows,
     }
     figures.collapse(folder / "collapse.png", study)
-    studies.finish(folder, "collapse", study, plans[WITH][0])
+    study_runs.finish(folder, "collapse", study, plans[WITH][0])
     return study

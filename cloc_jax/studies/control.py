@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, decisions, figures, intervals, metrics, studies, sweep
-from cloc_jax.studies import Setting
+from cloc_jax.build import assembly
+from cloc_jax.report import figures
+from cloc_jax.scoring import decisions, intervals, metrics
+from cloc_jax.studies import study_runs, sweep
+from cloc_jax.studies.study_runs import Setting
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
 CROSSING = "crossing_rate"  # every image on the wrong side of the boundary
@@ -68,14 +71,14 @@ def control(
         )
     if kind not in KINDS:
         raise ValueError(f"--kind is {kind!r}; use one of {', '.join(KINDS)}.")
-    ranks = assemble.build_dataset(config).ranks
-    at = studies.boundary_index(boundaries, ranks)
+    ranks = assembly.build_dataset(config).ranks
+    at = study_runs.boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values, kind)
-    plans = studies.plan(config, settings, seeds)
-    sweep.run(studies.all_of(plans), folder)
+    plans = study_runs.plan(config, settings, seeds)
+    sweep.run(study_runs.all_of(plans), folder)
     study = _analyse(folder, plans, at, ranks, kind)
     figures.control(folder / "control.png", study)
-    studies.finish(folder, "control", study, plans[LEARNED][0])
+    study_runs.finish(folder, "control", study, plans[LEARNED][0])
     return study
 
 
@@ -118,12 +121,12 @@ def _analyse(
 ) -> dict[str, Any]:
     """Everything that the runs say, as plain data."""
     found = {
-        name: [studies.read_predictions(folder, p, ranks) for p in runs]
+        name: [study_runs.read_predictions(folder, p, ranks) for p in runs]
         for name, runs in plans.items()
     }
     measured = {
         name: _measure(
-            splits, [studies.read_metrics(folder, p) for p in plans[name]], at, ranks
+            splits, [study_runs.read_metrics(folder, p) for p in plans[name]], at, ranks
         )
         for name, splits in found.items()
     }

@@ -4,8 +4,10 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax import assemble, checkpoint, derived, inference, model_state, sharding
-from cloc_jax.run_folder import RunFolder
+from cloc_jax.build import assembly, kept_features
+from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import inference
 
 
 def areas(config: ConfigDict, folder: RunFolder) -> list[float]:
@@ -15,7 +17,7 @@ def areas(config: ConfigDict, folder: RunFolder) -> list[float]:
     images: on the features of the frozen encoder where there is one, which no margin
     has touched, else on the embeddings of the given run.
     """
-    parts = assemble.build(config, folder)
+    parts = assembly.build(config, folder)
     inputs = {s: _inputs(config, folder, parts, s) for s in ("train", "val")}
     labels = {s: np.asarray(parts.dataset.splits[s].labels) for s in inputs}
     return probe_areas(inputs, labels, len(parts.dataset.ranks))
@@ -45,10 +47,10 @@ def probe_areas(
 
 
 def _inputs(
-    config: ConfigDict, folder: RunFolder, parts: assemble.Parts, split: str
+    config: ConfigDict, folder: RunFolder, parts: assembly.Parts, split: str
 ) -> np.ndarray:
     source = parts.dataset.splits[split]
-    if config.encoder.frozen and isinstance(source, derived.Activations):
+    if config.encoder.frozen and isinstance(source, kept_features.Activations):
         return np.asarray(source.views[0].all())
     graph, like = model_state.split(nnx.eval_shape(parts.create.random))
     state = checkpoint.load_model(

@@ -10,7 +10,7 @@ in the lists of Levi and Hassner.
 import collections
 import pathlib
 
-from cloc_jax.data.layouts import tables
+from cloc_jax.data.layouts import table_files
 from cloc_jax.data.layouts.listing import FOLD, Item, Listing, official_root, relative
 
 # As the fold files write them. The paper calls the third class 8-13.
@@ -57,7 +57,7 @@ def scan(root: str | pathlib.Path, *, subset: str = "") -> Listing:
     odd: collections.Counter[str] = collections.Counter()
     for fold in range(FOLDS):
         path = lists / SUBSETS[subset].format(fold)
-        table = tables.read(path)
+        table = table_files.read(path)
         user, image, face, age = (
             table.column(name)
             for name in ("user_id", "original_image", "face_id", "age")

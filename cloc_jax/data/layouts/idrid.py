@@ -8,7 +8,7 @@ File names start again at 001 in the second set.
 
 import pathlib
 
-from cloc_jax.data.layouts import tables
+from cloc_jax.data.layouts import table_files
 from cloc_jax.data.layouts.listing import (
     Item,
     Listing,
@@ -61,7 +61,7 @@ def scan(root: str | pathlib.Path) -> Listing:
 
 def _grades(path: pathlib.Path) -> dict[str, str]:
     """Grade of each image name, in lower case. Blank columns and rows are ignored."""
-    table = tables.read(path)
+    table = table_files.read(path)
     name, grade = (table.column(wanted) for wanted in (NAME, GRADE))
     grades: dict[str, str] = {}
     for row in table.rows:

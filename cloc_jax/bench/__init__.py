@@ -1,0 +1,1 @@
+"""What is timed, and the rivals it is timed against."""

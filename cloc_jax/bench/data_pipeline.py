@@ -1,0 +1,198 @@
+"""Benchmark of the data: images a second, stage by stage, and whether memory grows.
+
+Every stage has those before it inside. All are timed in turn on the same images, read
+anew each time, but for the last: there prepared images are kept in memory, as they are
+from the second epoch of a run on, if they fit. What all is measured against is the
+least that any pipeline does: decode and resize, on one thread.
+"""
+
+import functools
+import gc
+import pathlib
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from cloc_jax.bench import bench
+from cloc_jax.bench.stopwatch import Program, interleaved, resident_bytes
+from cloc_jax.build import assembly, encoder
+from cloc_jax.data import pipeline
+from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.runtime import sharding
+from cloc_jax.runtime.console import console, print_dataset
+
+IMAGES = 256  # read a call, at least
+BARE = "decode, resize"
+FULL = "+ batch on device"
+KEPT = "the same, images kept"
+WANTED = 2.0  # times what decoding and resizing take, at most
+
+
+def bench_data(
+    config: ConfigDict, folder: pathlib.Path, *, rounds: int
+) -> list[bench.Cell]:
+    """Times the stages, reads epochs, prints what it found and adds to bench.jsonl."""
+    where = bench.announce()
+    dataset = assembly.build_dataset(config)
+    print_dataset(dataset)
+    mesh = sharding.make_mesh(config.mesh.devices)
+    sharding.check_batch(config.train.batch_size, mesh)
+    plan = BatchPlan(
+        dataset.splits["train"].labels,
+        config.train.batch_size,
+        mode=config.train.sampling,
+        seed=(config.seed, 0),
+        ranks=dataset.ranks,
+    )
+    kept: Any = dataset.splits["train"]
+    read_kept = Stream(config, kept, plan, mesh)
+    cells = _time(config, plan, mesh, read_kept if kept.is_kept else None, rounds)
+    console.print(bench.table(cells))
+    for line in _conclusions(config, cells):
+        console.print(line, soft_wrap=True)
+    memory = _memory(read_kept, plan.steps_per_epoch, rounds, config.data.threads)
+    console.print(
+        f"memory: {memory['before_mib']:.0f} MiB after an epoch, "
+        f"{memory['after_mib']:.0f} MiB after {rounds} more"
+    )
+    bench.record(folder, "data", [*cells, memory], where)
+    return [*cells, memory]
+
+
+class Stream:
+    """Reads batches from the very pipeline that training reads from; call it."""
+
+    def __init__(
+        self, config: ConfigDict, source: pipeline.Source, plan: BatchPlan, mesh: Mesh
+    ):
+        self._batches = functools.partial(
+            pipeline.training_batches,
+            source,
+            plan,
+            draw=pipeline.augmented(source, encoder.augmentation(config)),
+            views=1,
+            seed=(config.seed, 0),
+            first_step=0,
+            place=lambda rows: sharding.place_batch(rows, mesh),
+        )
+
+    def __call__(self, *, threads: int, steps: int) -> None:
+        for batch in self._batches(threads=threads, steps=steps):
+            jax.block_until_ready(batch)
+
+
+def _time(
+    config: ConfigDict,
+    plan: BatchPlan,
+    mesh: Mesh,
+    read_kept: Stream | None,
+    rounds: int,
+) -> list[bench.Cell]:
+    """One cell a stage and number of threads."""
+    config = config.copy_and_resolve_references()
+    config.data.cache_gib = 0.0
+    anew: Any = assembly.build_dataset(config).splits["train"]
+    streams = {FULL: Stream(config, anew, plan, mesh)}
+    if read_kept:
+        streams[KEPT] = read_kept
+    steps = -(-IMAGES // plan.batch_size)
+    items = np.concatenate([plan.batch(step) for step in range(steps)]).tolist()
+    programs, keys = {}, []
+    for threads in sorted({1, config.data.threads}):
+        calls = {
+            name: functools.partial(_over, function, items, threads)
+            for name, function in _stages(config, anew).items()
+        }
+        for name, stream in streams.items():
+            calls[name] = functools.partial(stream, threads=threads, steps=steps)
+        for name, call in calls.items():
+            programs[f"{name}, {threads}"] = Program(call)
+            keys.append((name, threads))
+    timings = list(interleaved(programs, rounds=rounds).values())
+    bare = timings[keys.index((BARE, 1))].median
+    return [
+        {
+            "stage": name,
+            "threads": threads,
+            "images": len(items),
+            "milliseconds": timing.median * 1e3,
+            "quartiles": [timing.low * 1e3, timing.high * 1e3],
+            "images_per_second": len(items) / timing.median,
+            "times_bare": timing.median / bare,
+        }
+        for (name, threads), timing in zip(keys, timings, strict=True)
+    ]
+
+
+def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:
+    """What is done to an item, from the least to all but making batches of it."""
+    bare = pipeline.Prepared(
+        train.source,
+        size=tuple(config.data.size),
+        crop=None,
+        equalize=False,
+        channels=config.data.channels,
+        cache_bytes=0,
+    )
+    draw = pipeline.augmented(train, encoder.augmentation(config))
+
+    def augment(item: int) -> np.ndarray:
+        return draw(item, pipeline.generator((config.seed, 0, item)))
+
+    return {
+        "decode": train.source.__getitem__,
+        BARE: bare.__getitem__,
+        "decode, prepare": train.whole,
+        "+ augment": augment,
+    }
+
+
+def _over(function: Callable[[int], Any], items: Sequence[int], threads: int) -> None:
+    if threads == 1:
+        for item in items:
+            function(item)
+        return
+    with futures.ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(function, items):
+            pass
+
+
+def _conclusions(config: ConfigDict, cells: Sequence[bench.Cell]) -> list[str]:
+    of = {(cell["stage"], cell["threads"]): cell for cell in cells}
+    threads, size = config.data.threads, config.train.batch_size
+    first = of[FULL, threads]["images_per_second"]
+    said = [
+        f"one thread: all of it takes {of[FULL, 1]['times_bare']:.2f} times what "
+        f"decoding and resizing take alone (wanted: at most {WANTED:g})"
+    ]
+    if (KEPT, threads) in of:
+        later = of[KEPT, threads]["images_per_second"]
+        rates = f"{first:.0f} images a second in its first epoch, {later:.0f} later"
+    else:
+        rates = f"{first:.0f} images a second, as data.cache_gib does not hold them"
+    said.append(
+        f"data.threads={threads}: training can have {rates}; bench --what=step "
+        f"--batches={size} tells the samples a second that it uses"
+    )
+    return said
+
+
+def _memory(stream: Stream, steps: int, epochs: int, threads: int) -> bench.Cell:
+    """Memory that the process holds after one epoch and after many."""
+    stream(threads=threads, steps=steps)
+    gc.collect()
+    before = resident_bytes()
+    stream(threads=threads, steps=epochs * steps)
+    gc.collect()
+    return {
+        "stage": "memory",
+        "threads": threads,
+        "epochs": epochs,
+        "before_mib": before / 2**20,
+        "after_mib": resident_bytes() / 2**20,
+    }

@@ -1,0 +1,198 @@
+"""Derived datasets: what the frozen parts of an encoder make of every image.
+
+They are computed once and kept, by item, under a mark of all that decides them: the
+frozen weights and how they are applied, the preparation of the images, and the view
+(the clean image, or one of several augmented ones). Splits, labels and seeds are not
+among it, so folds, relabelled data and sweeps share one store.
+"""
+
+import hashlib
+import json
+import pathlib
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from cloc_jax.build.feature_store import FeatureStore
+from cloc_jax.data import augment as augmentation
+from cloc_jax.data import pipeline
+from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime.console import console, track
+from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.scoring import inference
+
+PART_BYTES = 2**28  # written at a time; what an interruption may lose
+
+
+class Trunk:
+    """The first parts of an encoder with their weights, applied in evaluation mode.
+
+    Args:
+      encoder: the module, of which nothing from `until` on is used.
+      until: the part that its output enters; None for the features at the end.
+      settings: what else decides the output, as plain data.
+    """
+
+    def __init__(
+        self,
+        encoder: nnx.Module,
+        until: str | None,
+        mesh: Mesh,
+        *,
+        settings: Mapping[str, Any],
+    ):
+        graph, self.state = model_state.split(encoder)
+        self._mesh = mesh
+        self.mark = _mark({"until": until, **settings}, self.state)[:16]
+
+        def apply(state, images):
+            model = model_state.evaluating(graph, state)
+            return {"activations": model.before(images, until)}
+
+        self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
+
+    def bytes_of_one(self, shape: tuple[int, ...]) -> int:
+        """Size of the activations of one image of that shape."""
+        image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
+        out = jax.eval_shape(self._apply, self.state, image)["activations"]
+        return out.size * out.dtype.itemsize
+
+    def over(
+        self, source: pipeline.Source, *, batch_size: int, threads: int
+    ) -> np.ndarray:
+        """The activations of every image of a source."""
+        outputs = inference.over(
+            self._apply,
+            self.state,
+            source,
+            self._mesh,
+            batch_size=batch_size,  # always the same, so that one program serves all
+            threads=threads,
+        )
+        return outputs["activations"]
+
+
+class Activations:
+    """A source of kept activations in place of images; `views[0]` is the clean one."""
+
+    def __init__(self, source: pipeline.Source, views: Sequence):
+        self.ids, self.labels = source.ids, source.labels
+        self.source = getattr(source, "source", source)  # the images as they come
+        self.paths = getattr(source, "paths", None)
+        self.views = views
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.views[0][index]
+
+    def draw(self, item: int, rng: np.random.Generator) -> np.ndarray:
+        """One of the item's views."""
+        one = int(rng.integers(len(self.views))) if len(self.views) > 1 else 0
+        return self.views[one][item]
+
+
+def derive(
+    source: pipeline.Source,
+    trunk: Trunk,
+    folder: pathlib.Path,
+    *,
+    name: str,
+    preparation: Mapping[str, Any],
+    augment: augmentation.Augment,
+    views: int,
+    batch_size: int,
+    threads: int,
+    memory_bytes: int,
+) -> Activations:
+    """The activations of a source, from the store in `folder` or computed into it.
+
+    Args:
+      name: the split's, for the progress bar.
+      preparation: how the source's images are prepared, as plain data.
+      augment: how views beyond the first are drawn.
+      views: how many views of each image; the first is clean.
+      memory_bytes: hold a split's activations in memory up to this size.
+    """
+    marks = pipeline.stamps(source)
+    one = trunk.bytes_of_one(source[0].shape)
+    found = []
+    for view in range(views):
+        seen: pipeline.Source = source
+        settings: dict[str, Any] = {"trunk": trunk.mark, **preparation}
+        if view:
+            settings |= {"view": view, **augment._asdict()}
+            seen = _View(source, view, augment)
+        store = FeatureStore(folder / _mark(settings)[:32])
+        missing = [i for i, mark in enumerate(marks) if mark not in store]
+        if missing:
+            shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
+            _fill(store, seen, missing, marks, trunk, shown, batch_size, threads)
+        size = len(marks) * one
+        found.append(store.read(marks, in_memory=size <= memory_bytes))
+    return Activations(source, found)
+
+
+def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:
+    console.print(f"computing features of {len(missing)} {shown}, once")
+    done_all = f"features of {len(missing)} {shown}"
+    with track(f"features of {shown}", len(missing), note=done_all) as advance:
+        done, size = 0, 4 * batch_size
+        while done < len(missing):
+            some = missing[done : done + size]
+            rows = trunk.over(
+                Some(source, some), batch_size=batch_size, threads=threads
+            )
+            store.add([marks[i] for i in some], rows)
+            done += len(some)
+            # From the second part on as many rows as PART_BYTES hold.
+            size = max(PART_BYTES // rows[0].nbytes // batch_size, 1) * batch_size
+            size = min(size, 32 * batch_size)  # and the bar moves now and then
+            advance(len(some))
+
+
+class Some:
+    """Some items of a source."""
+
+    def __init__(self, source: pipeline.Source, items: Sequence[int]):
+        self._source, self._items = source, items
+        self.ids = [source.ids[i] for i in items]
+        self.labels = source.labels[np.asarray(items)]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._source[self._items[index]]
+
+
+class _View:
+    """One augmented view of every image, the same each time it is asked for."""
+
+    def __init__(self, source, view: int, augment: augmentation.Augment):
+        self.ids, self.labels = source.ids, source.labels
+        self._view, self._draw = view, pipeline.augmented(source, augment)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
+        return self._draw(index, np.random.default_rng(seed))
+
+
+def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        value = np.asarray(leaf)
+        mark.update(
+            f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode()
+        )
+        mark.update(np.ascontiguousarray(value).tobytes())
+    return mark.hexdigest()

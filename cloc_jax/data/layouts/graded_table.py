@@ -1,0 +1,202 @@
+"""Your own images, graded in a table: `data.csv` with a column of paths and of labels.
+
+Further columns, where there are any, say the split and the patient or subject.
+"""
+
+import collections
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from cloc_jax.data.layouts import table_files
+from cloc_jax.data.layouts.groups import group_by_pattern
+from cloc_jax.data.layouts.listing import (
+    EXTENSIONS,
+    SPLIT_NAMES,
+    Item,
+    Listing,
+    comma,
+    existing_root,
+    is_image,
+    plural,
+    relative,
+)
+from cloc_jax.data.layouts.ranks import order_ranks
+
+# Names a column may have where data.columns does not name it.
+USUAL = {
+    "path": ("path", "file", "filename", "file_name", "image", "image_path", "img"),
+    "label": ("label", "grade", "rank", "class", "level", "score", "target"),
+    "split": ("split", "set", "subset", "partition"),
+    "group": ("group", "patient", "patient_id", "subject", "subject_id", "case"),
+}
+_SPLITS = SPLIT_NAMES | {
+    "training": "train",
+    "valid": "val",
+    "dev": "val",
+    "testing": "test",
+}
+
+
+def scan(
+    root: str | pathlib.Path,
+    *,
+    csv: str,
+    columns: Mapping[str, str],
+    order: Sequence[str] = (),
+    group_pattern: str = "",
+) -> Listing:
+    """Lists the images a table names.
+
+    Args:
+        root: Folder that the paths in the table start from; "" for the table's own.
+        csv: The table: a path, or one below root.
+        columns: Names of the columns path, label, split and group; "" for a usual one.
+        order: Labels from lowest to highest. Without it they must be numbers or start
+            with one.
+        group_pattern: Finds the patient or subject in file names, where no column has
+            it.
+    """
+    path = pathlib.Path(csv).expanduser()
+    if not path.exists() and str(root):
+        path = pathlib.Path(root).expanduser() / csv
+    table = table_files.read(path)
+    folder = existing_root(
+        root or path.parent, "the folder the table's paths start from"
+    )
+    places = _places(table, columns)
+    notes = [_how(table, places)]
+    rows, skipped = _rows(table, places, folder)
+    names = sorted({label for _, _, label in rows.values()})
+    if not names:
+        raise ValueError(f"{path} names no graded images.")
+    _check_known(rows, order, path)
+    ranks, more = order_ranks(names, order, what="label", where=str(path))
+    items = []
+    for file, (row, id_, label) in sorted(rows.items()):
+        split = _split(table, row, places.get("split"))
+        group = row[places["group"]] or None if "group" in places else None
+        items.append(Item(id_, file, ranks.index(label), split, group))
+    if len(named := [item for item in items if item.split]) not in (0, len(items)):
+        missing = next(item.id for item in items if not item.split)
+        raise ValueError(
+            f"{path} has a split for {len(named)} of {len(items)} images, but none for "
+            f"others, such as {missing}; fill the column or leave it out."
+        )
+    items.sort()
+    if "group" not in places:
+        items, group_notes = group_by_pattern(items, group_pattern)
+        more += group_notes
+    return Listing(ranks, items, skipped, notes + more)
+
+
+def _places(table: table_files.Table, columns: Mapping[str, str]) -> dict[str, int]:
+    """Place of each column there is."""
+    places = {}
+    for role, usual in USUAL.items():
+        if name := columns.get(role):
+            places[role] = table.column(name)
+        elif (place := table.find(*usual)) is not None:
+            places[role] = place
+        elif role in ("path", "label"):
+            raise ValueError(
+                f"{table.path} has no column for the {role}; it has "
+                f"{comma(filter(None, table.header))}. Name it: "
+                f"--config.data.columns.{role}=NAME."
+            )
+    if len(set(places.values())) < len(places):
+        raise ValueError(
+            f"{table.path}: one column was taken twice ({_how(table, places)}); name "
+            "them with data.columns."
+        )
+    return places
+
+
+def _how(table: table_files.Table, places: Mapping[str, int]) -> str:
+    taken = [f"{role} from {table.header[place]!r}" for role, place in places.items()]
+    return f"{table.path.name}: {comma(taken)}."
+
+
+def _rows(
+    table: table_files.Table, places: Mapping[str, int], root: pathlib.Path
+) -> tuple[dict[pathlib.Path, tuple[table_files.Row, str, str]], list[tuple[str, str]]]:
+    """Row, id and label of each file, and what was skipped."""
+    rows: dict[pathlib.Path, tuple[table_files.Row, str, str]] = {}
+    skipped: list[tuple[str, str]] = []
+    for row in table.rows:
+        written, label = row[places["path"]], _plain(row[places["label"]])
+        if not written:
+            raise ValueError(f"{table.path} line {row.line} names no file.")
+        file = _inside(table, row, written, root)
+        id_ = relative(file, root)
+        if not label:
+            skipped.append((id_, "images without a label in the table"))
+        elif file not in rows:
+            rows[file] = row, id_, label
+        elif rows[file][2] == label:
+            skipped.append((id_, "lines that name an image again"))
+        else:
+            raise ValueError(
+                f"{table.path} line {row.line}: {id_} has the label {label} here and "
+                f"{rows[file][2]} in line {rows[file][0].line}; keep one."
+            )
+    return rows, skipped
+
+
+def _inside(
+    table: table_files.Table, row: table_files.Row, written: str, root: pathlib.Path
+) -> pathlib.Path:
+    """The file a line names, which has to be below root."""
+    # By the text alone: folders that are links to other disks are fine.
+    file = pathlib.Path(os.path.normpath(root / written.replace("\\", "/")))
+    below = pathlib.Path(os.path.normpath(root))
+    if not file.is_relative_to(below):
+        raise ValueError(
+            f"{table.path} line {row.line}: {written} leaves data.root={root}; give a "
+            "root that holds all images."
+        )
+    file = root / file.relative_to(below)
+    if not is_image(written) and not file.is_file():
+        for extension in EXTENSIONS:  # names without one are common
+            if (longer := file.with_name(file.name + extension)).is_file():
+                return longer
+    return file
+
+
+def _plain(label: str) -> str:
+    """A label without the decimals that spreadsheets add: 2.0 is 2."""
+    whole, dot, decimals = label.partition(".")
+    return whole if dot and whole.isdecimal() and not decimals.strip("0") else label
+
+
+def _check_known(rows: Mapping, order: Sequence[str], path: pathlib.Path) -> None:
+    """ValueError that names the lines of labels that data.order does not have."""
+    if not order or isinstance(order, str):
+        return
+    unknown: dict[str, list[int]] = collections.defaultdict(list)
+    for row, _, label in rows.values():
+        if label not in map(str, order):
+            unknown[label].append(row.line)
+    if unknown:
+        found = [
+            f"{label!r} in {plural(lines, 'line')} {comma(map(str, sorted(lines)[:3]))}"
+            f"{', …' * (len(lines) > 3)}"
+            for label, lines in sorted(unknown.items())
+        ]
+        raise ValueError(
+            f"{path} has labels that data.order={tuple(order)} does not: "
+            f"{'; '.join(found)}. Correct them, or add them to data.order."
+        )
+
+
+def _split(
+    table: table_files.Table, row: table_files.Row, place: int | None
+) -> str | None:
+    if place is None or not row[place]:
+        return None
+    if (split := _SPLITS.get(row[place].lower())) is None:
+        raise ValueError(
+            f"{table.path} line {row.line}: the split is {row[place]!r}; use train, "
+            "val or test."
+        )
+    return split

@@ -1,0 +1,1 @@
+"""Images prepared once and stored as ArrayRecord."""

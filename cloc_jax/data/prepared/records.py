@@ -1,0 +1,53 @@
+"""Random access to prepared images: what the pipeline reads a split from."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from cloc_jax.data import images
+from cloc_jax.data.prepared.record_store import Preparation
+
+
+class Records:
+    """Source over some of the records of a preparation.
+
+    Attributes:
+        ids: Name of each image.
+        labels: Rank of each, int32 [n].
+        paths: File of each, or None where images are not files of their own.
+    """
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        ids: Sequence[str],
+        labels: Sequence[int] | np.ndarray,
+        *,
+        paths: Sequence[pathlib.Path] | None,
+        channels: int,
+        max_pixels: int = images.MAX_PIXELS,
+    ):
+        # Imported late, as it takes a second.
+        from cloc_jax.data.prepared import tfds_builder
+
+        self.ids = list(ids)
+        self.labels = np.asarray(labels, np.int32)
+        self.paths = None if paths is None else list(paths)
+        # Files are known by their own size and time; other images by the preparation.
+        if paths is None:
+            self.stamps = [f"{id_} {preparation.path.name}" for id_ in self.ids]
+        self._positions = [preparation.positions[id_] for id_ in self.ids]
+        self._records = tfds_builder.read(preparation.path)
+        self._decode = {"channels": channels, "max_pixels": max_pixels}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Pixels of one image, uint8 [height, width, channels], as stored."""
+        data = self._records[self._positions[index]]["image"]
+        return images.decode(data, name=self.ids[index], **self._decode)
+
+    def __repr__(self) -> str:
+        return f"Records({len(self)} images)"

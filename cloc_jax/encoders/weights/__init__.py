@@ -1,0 +1,1 @@
+"""Pretrained weights: every file format, their names, and filling them in."""

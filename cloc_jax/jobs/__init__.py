@@ -1,0 +1,1 @@
+"""What launch.py starts, one module per job."""

@@ -1,0 +1,391 @@
+"""Decision control: how a finished run chooses labels, by what a mistake costs.
+
+Reads what evaluation wrote, no images. The temperature and, without a guarantee, the
+thresholds come from the validation data; with one, the thresholds come from the
+calibration data. The test data only show what was bought and what it cost.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from cloc_jax.runtime import run_folder as folders
+from cloc_jax.runtime.console import console
+from cloc_jax.scoring import calibration, decisions, intervals, metrics, predictions
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.predictions import Predictions
+
+FEW = 10  # ranks whose counts are shown
+CALIBRATION = "calibration"  # the split, as data/carving.py names it
+
+
+def decide(
+    folder: folders.RunFolder,
+    *,
+    boundaries: Sequence[str] = (),
+    max_missed: float | None = None,
+    costs: Sequence[str] = (),
+    guarantee: bool = False,
+) -> Decision:
+    """Writes decision.json into a run's folder and prints what it changes on test.
+
+    A decision that was there before is kept under another name.
+
+    Args:
+      folder: of a finished run.
+      boundaries: where `max_missed` holds; the run's critical ones if none is named.
+      max_missed: the largest share of the images above a boundary that may be put
+        below it.
+      costs: in place of that, such as "1|2=5" or "1|2=5:1".
+      guarantee: whether `max_missed` holds by conformal risk control.
+    """
+    _check(boundaries, max_missed, costs, guarantee)
+    scores = _read_metrics(folder)
+    ranks = [str(rank) for rank in scores["ranks"]]
+    found = predictions.read(folder.path / predictions.NAME, ranks)
+    val = _with_probabilities(found, "val", folder, scores)
+    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    if costs:
+        decision = Decision(tuple(ranks), temperature, costs=_costs(costs, ranks))
+        shown, fitted = list(decision.costs or {}), None
+    else:
+        assert max_missed is not None
+        shown = _boundaries(boundaries, scores, ranks)
+        fitted = val
+        if guarantee:
+            fitted = _with_probabilities(found, CALIBRATION, folder, scores)
+        decision = _by_missed(fitted, temperature, shown, ranks, max_missed, guarantee)
+    _save(folder, decision)
+    _say_decision(decision, val, fitted)
+    if "test" in found:
+        test = _with_probabilities(found, "test", folder, scores)
+        _show(test, decision, shown)
+        _say_price(test, decision, shown)
+    console.print(
+        f"written to {folder.decision}; `predict` now goes by it, and --remove takes "
+        "it away",
+        soft_wrap=True,
+    )
+    return decision
+
+
+def remove(folder: folders.RunFolder) -> None:
+    """Takes the saved decision of a run away; the file is kept under another name."""
+    if not folder.decision.exists():
+        raise FileNotFoundError(
+            f"{folder.path} has no saved decision; `predict` gives the most probable "
+            "rank."
+        )
+    kept = folders.free(folder.decision)
+    folder.decision.rename(kept)
+    console.print(
+        f"taken away, and kept as {kept.name}; `predict` gives the most probable rank",
+        soft_wrap=True,
+    )
+
+
+# --- what is asked for ---
+
+
+def _check(
+    boundaries: Sequence[str],
+    max_missed: float | None,
+    costs: Sequence[str],
+    guarantee: bool,
+) -> None:
+    if (max_missed is None) == (not costs):
+        raise ValueError(
+            "decide needs either --max-missed, such as --boundary='1|2' "
+            "--max-missed=0.05 for at most 5% of the images above 1|2 put below it, or "
+            "--cost, such as --cost='1|2=5' for mistakes there that cost 5 times as "
+            "much as at other boundaries."
+        )
+    if costs and (boundaries or guarantee):
+        given = "--boundary" if boundaries else "--guarantee"
+        raise ValueError(
+            f"{given} belongs to --max-missed; --cost names its boundaries itself and "
+            "guarantees nothing. Leave it out."
+        )
+    if max_missed is not None and not 0 <= max_missed < 1:
+        raise ValueError(
+            f"--max-missed is {max_missed:g}; it is the share of images above the "
+            "boundary that may be put below it, from 0 up and below 1, such as 0.05."
+        )
+    if guarantee and not max_missed:
+        raise ValueError(
+            "--max-missed=0 cannot be guaranteed; use a number above 0, such as 0.05."
+        )
+
+
+def _boundaries(
+    given: Sequence[str], scores: Mapping[str, Any], ranks: Sequence[str]
+) -> list[str]:
+    names = metrics.boundary_names(ranks)
+    chosen = list(dict.fromkeys(given or scores.get("critical") or ()))
+    if not chosen:
+        raise ValueError(
+            "the run names no critical boundary, so --boundary has to; there are "
+            f"{', '.join(names)}."
+        )
+    unknown = [name for name in chosen if name not in names]
+    if unknown:
+        raise ValueError(
+            f"--boundary names {', '.join(unknown)}; the boundaries of this run are "
+            f"{', '.join(names)}."
+        )
+    return sorted(chosen, key=names.index)
+
+
+def _costs(
+    given: Sequence[str], ranks: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Costs by boundary from texts such as "1|2=5" and "1|2=5:1"."""
+    names = metrics.boundary_names(ranks)
+    costs: dict[str, tuple[float, float]] = {}
+    for text in given:
+        name, _, numbers = text.rpartition("=")
+        try:
+            values = [float(number) for number in numbers.split(":")]
+        except ValueError:
+            values = []
+        is_right = len(values) in (1, 2) and all(0 < v < math.inf for v in values)
+        if name not in names or name in costs or not is_right:
+            raise ValueError(
+                f"--cost={text!r} is not understood; write '{names[0]}=5' for both "
+                f"kinds of mistake or '{names[0]}=5:1' for missed and false alarm, "
+                "with numbers above 0 and each boundary once. There are "
+                f"{', '.join(names)}; those not named cost 1."
+            )
+        costs[name] = (values[0], values[-1])
+    return {name: costs[name] for name in names if name in costs}
+
+
+# --- what the run has ---
+
+
+class Graded(NamedTuple):
+    """Images of a split with their probabilities."""
+
+    true: np.ndarray
+    predicted: np.ndarray
+    probabilities: np.ndarray
+
+
+def _read_metrics(folder: folders.RunFolder) -> dict[str, Any]:
+    folder.read_config()  # a folder that is no run is named as such
+    if not folder.metrics.is_file():
+        raise FileNotFoundError(
+            f"{folder.path} is not finished: it has no metrics.json. Go on with the "
+            "command that started it and --resume, or `launch.py evaluate` it."
+        )
+    return json.loads(folder.metrics.read_text(encoding="utf-8"))
+
+
+def _with_probabilities(
+    found: Mapping[str, Predictions],
+    split: str,
+    folder: folders.RunFolder,
+    scores: Mapping[str, Any],
+) -> Graded:
+    if split not in found:
+        if split == CALIBRATION:
+            raise ValueError(
+                f"{folder.path} was trained without a calibration slice, and a "
+                "guarantee may not use images that anything else was chosen on. Train "
+                "a run with --config.data.calibration_fraction=0.1, or leave out "
+                "--guarantee: thresholds then come from the validation data."
+            )
+        raise ValueError(
+            f"{folder.path / predictions.NAME} has no {split} images; "
+            f"`launch.py evaluate --run={folder.path}` makes it again."
+        )
+    given = found[split]
+    if given.probabilities is None:
+        raise ValueError(
+            f"the method {scores.get('method', '')} of {folder.path} gives no "
+            "probabilities, and without them there is nothing to decide by."
+        )
+    return Graded(given.true, given.predicted, given.probabilities)
+
+
+def _by_missed(
+    fitted: Graded,
+    temperature: float,
+    shown: Sequence[str],
+    ranks: Sequence[str],
+    max_missed: float,
+    guarantee: bool,
+) -> Decision:
+    names = metrics.boundary_names(ranks)
+    thresholds = decisions.fit_thresholds(
+        calibration.apply_temperature(fitted.probabilities, temperature),
+        fitted.true,
+        {name: names.index(name) for name in shown},
+        max_missed,
+        guarantee,
+    )
+    return Decision(
+        tuple(ranks),
+        temperature,
+        thresholds=thresholds,
+        max_missed=max_missed,
+        guarantee=guarantee,
+    )
+
+
+def _save(folder: folders.RunFolder, decision: Decision) -> None:
+    """Writes the decision; what was there before is kept beside it."""
+    path, fields = folder.decision, decision.to_json()
+    if path.exists():
+        if path.read_text() == json.dumps(fields, indent=2) + "\n":
+            return
+        kept = folders.free(path)
+        shutil.copy2(path, kept)
+        console.print(f"the decision before this one is kept as {kept.name}")
+    folders.write_json(path, fields)
+
+
+# --- what is said of it ---
+
+
+class Tally(NamedTuple):
+    """How labels fare at a boundary."""
+
+    missed: int
+    above: int
+    false_alarms: int
+    below: int
+
+
+def _tally(true: np.ndarray, labels: np.ndarray, h: int) -> Tally:
+    above = true > h
+    return Tally(
+        int((above & (labels <= h)).sum()),
+        int(above.sum()),
+        int((~above & (labels > h)).sum()),
+        int((~above).sum()),
+    )
+
+
+def _say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> None:
+    for line in decision.describe():
+        console.print(line, soft_wrap=True)
+    before, after = (
+        calibration.negative_log_likelihood(p, val.true)
+        for p in (val.probabilities, decision.calibrated(val.probabilities))
+    )
+    console.print(
+        f"  temperature from {len(val.true)} validation images, whose NLL goes from "
+        f"{before:.3f} to {after:.3f}",
+        soft_wrap=True,
+    )
+    if fitted is None:
+        return
+    source = "calibration" if decision.guarantee else "validation"
+    names = metrics.boundary_names(decision.ranks)
+    labels = decision.apply(fitted.probabilities)
+    for name in decision.thresholds or {}:
+        h = names.index(name)
+        now, then = (_tally(fitted.true, x, h) for x in (labels, fitted.predicted))
+        console.print(
+            f"  threshold from {now.above} {source} images above {name}: {now.missed} "
+            f"of them missed, {then.missed} without the decision",
+            soft_wrap=True,
+        )
+
+
+def _show(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
+    """A table of the test split, before the decision and after it."""
+    num_ranks = len(decision.ranks)
+    names = metrics.boundary_names(decision.ranks)
+    labels = {"before": test.predicted, "after": decision.apply(test.probabilities)}
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{len(test.true)} test images", justify="left")
+    for column in labels:
+        table.add_column(column, justify="right")
+    columns = []
+    for given in labels.values():
+        counts = metrics.confusion_matrix(test.true, given, num_ranks)
+        scores, ends = intervals.scores(counts[None]), intervals.bootstrap(counts)
+        right = int(np.trace(counts))
+        cells = {
+            "accuracy": _share(right, len(test.true)),
+            "MAE": _number(float(scores["mae"][0]), ends["mae"]),
+            "QWK": _number(float(scores["qwk"][0]), ends["qwk"]),
+        }
+        for name in shown:
+            tally = _tally(test.true, given, names.index(name))
+            cells[f"missed at {name}"] = _share(tally.missed, tally.above)
+            cells[f"false alarms at {name}"] = _share(tally.false_alarms, tally.below)
+        if decision.costs is not None:
+            cost = (counts * decision.cost_matrix()).sum() / len(test.true)
+            cells["mean cost of an image"] = f"{cost:.3f}"
+        for rank, count in enumerate(counts.sum(0) if num_ranks <= FEW else ()):
+            truly = int(counts[rank].sum())
+            cells[f"graded {decision.ranks[rank]} ({truly} truly are)"] = str(count)
+        columns.append(cells)
+    for title in columns[0]:
+        table.add_row(title, *(cells[title] for cells in columns))
+    console.print(table)
+    console.print("  in brackets: 95% intervals", soft_wrap=True)
+
+
+def _say_price(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
+    """What was bought and what it cost, a sentence a boundary."""
+    names = metrics.boundary_names(decision.ranks)
+    labels = decision.apply(test.probabilities)
+    accuracy = [np.mean(given == test.true) for given in (test.predicted, labels)]
+    for name in shown:
+        h = names.index(name)
+        then, now = (_tally(test.true, x, h) for x in (test.predicted, labels))
+        fewer = then.missed - now.missed
+        more = now.false_alarms - then.false_alarms
+        text = (
+            f"Of the {now.above} test images above {name}, {now.missed} are put below "
+            f"it, {_change(-fewer)}; of the {now.below} below it, "
+            f"{now.false_alarms} are put above, {_change(more)}; accuracy goes from "
+            f"{accuracy[0]:.3f} to {accuracy[1]:.3f}."
+        )
+        console.print(text, soft_wrap=True)
+        if decision.max_missed is not None and now.above:
+            console.print(_against_target(now, decision.max_missed), soft_wrap=True)
+
+
+def _against_target(tally: Tally, target: float) -> str:
+    """Whether what is missed on test agrees with what was asked for."""
+    low, high = intervals.binomial(tally.missed, tally.above)
+    rate = tally.missed / tally.above
+    verdict = "agrees with"
+    if low > target:
+        verdict = "is above"
+    elif high < target:
+        verdict = "is below"
+    return (
+        f"The missed rate on test, {100 * rate:.1f}% (95% interval {100 * low:.1f}% to "
+        f"{100 * high:.1f}%), {verdict} the target of {100 * target:g}%."
+    )
+
+
+def _change(more: int) -> str:
+    if not more:
+        return "as many as before"
+    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than before"
+
+
+def _share(count: int, total: int) -> str:
+    if not total:
+        return "–"
+    low, high = intervals.binomial(count, total)
+    return f"{100 * count / total:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _number(value: float, ends: Interval) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.3f} ({ends.low:.3f} to {ends.high:.3f})"

@@ -1,0 +1,227 @@
+"""Prediction: a trained run applied to image files."""
+
+import csv
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+from rich.table import Table
+from rich.text import Text
+
+from cloc_jax.build import assembly, encoder
+from cloc_jax.data import augment, images
+from cloc_jax.data.layouts import listing
+from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.runtime import run_folder as folders
+from cloc_jax.runtime.console import console
+from cloc_jax.scoring import inference
+from cloc_jax.scoring.decisions import Decision
+
+SHOWN = 50  # rows of the table on the screen; the file has them all
+MOST_LIKELY = "most_likely"  # column beside what a decision chose
+
+
+class Stack:
+    """Images that are read already, as a source."""
+
+    def __init__(self, arrays: list[np.ndarray], ids: Sequence[str]):
+        self.ids: Sequence[str] = ids
+        self._arrays = arrays
+        self.labels = np.zeros(len(arrays), np.int32)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._arrays[index]
+
+
+def predict(
+    config: ConfigDict,
+    folder: folders.RunFolder,
+    paths: Sequence[str],
+    output: str,
+) -> int:
+    """Prints and writes a table of predictions; returns how many files failed.
+
+    A file that cannot be read keeps its row, with the reason in place of a rank. Where
+    the run has a saved decision, that chooses the rank.
+    """
+    files = _files(paths)
+    target = _target(folder, output)
+    ranks = folder.read_dataset()["ranks"]
+    decision = _saved_decision(folder, ranks)
+    mesh = sharding.make_mesh(config.mesh.devices)
+    method = assembly.build_method(config, len(ranks), mesh)
+    create = encoder.Creator(config, method)
+    graph, like = model_state.split(nnx.eval_shape(create.random))
+    state = checkpoint.load_model(
+        folder.stage(method.stages[-1].name), like, sharding.copied(mesh)
+    )
+    predictor = inference.predictor(graph, method, mesh)
+    trunk = None
+    if encoder.entrance(config):
+        trunk = encoder.build_trunk(config, mesh, folder)
+    rows: list[dict[str, str]] = []
+    # One size for every chunk, so that one compiled program serves all of them.
+    chunk = min(config.train.eval_batch_size, len(files))
+    for start in range(0, len(files), chunk):
+        part = files[start : start + chunk]
+        rows += _predict_some(
+            config, predictor, state, mesh, part, ranks, chunk, trunk, decision
+        )
+    with target.open("w", newline="") as file:
+        columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
+        if decision:
+            columns.insert(2, MOST_LIKELY)
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    _show(rows, ranks)
+    console.print(f"written to {target}", soft_wrap=True)
+    return sum("error" in row for row in rows)
+
+
+def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision | None:
+    """What `decide` left in the run's folder, if anything; and says so."""
+    if not folder.decision.exists():
+        return None
+    decision = Decision.from_json(folder.decision.read_text(), ranks)
+    console.print(f"labels by {folder.decision}:", soft_wrap=True)
+    for line in decision.describe():
+        console.print(f"  {line}", soft_wrap=True)
+    return decision
+
+
+def _decided(
+    outputs: dict[str, np.ndarray], decision: Decision
+) -> dict[str, np.ndarray]:
+    """Outputs with the decision's labels, and the probabilities it went by."""
+    if "probabilities" not in outputs:
+        raise ValueError(
+            "the run has a saved decision, but its method gives no probabilities; take "
+            "it away with `launch.py decide --run=DIR --remove`."
+        )
+    p = outputs["probabilities"]
+    calibrated = decision.calibrated(p)
+    return {
+        "label": decision.apply(p),
+        MOST_LIKELY: p.argmax(1),
+        "value": calibrated @ np.arange(p.shape[1]),
+        "probabilities": calibrated,
+    }
+
+
+def _predict_some(
+    config, predictor, state, mesh, files, ranks, batch_size, trunk, decision
+) -> list[dict[str, str]]:
+    data, arrays, rows = config.data, [], []
+    for path in files:
+        row = {"file": str(path)}
+        rows.append(row)
+        try:
+            arrays.append(prepared(config, path))
+        except ValueError as error:
+            row["error"] = str(error)
+    read = [row for row in rows if "error" not in row]
+    if not read:
+        return rows
+    source = Stack(arrays, [row["file"] for row in read])
+    if trunk:
+        small = min(batch_size, encoder.EXTRACTION_BATCH)
+        inputs = trunk.over(source, batch_size=small, threads=data.threads)
+        source = Stack(list(inputs), source.ids)
+    outputs = inference.over(
+        predictor,
+        state,
+        source,
+        mesh,
+        batch_size=batch_size,
+        threads=data.threads,
+    )
+    if decision:
+        outputs = _decided(outputs, decision)
+    for i, row in enumerate(read):
+        row["predicted"] = ranks[outputs["label"][i]]
+        if decision:
+            row[MOST_LIKELY] = ranks[outputs[MOST_LIKELY][i]]
+        row["expected"] = f"{outputs['value'][i]:.3f}"
+        if "probabilities" in outputs:
+            for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
+                row[f"p_{rank}"] = f"{p:.4f}"
+    return rows
+
+
+def prepared(config: ConfigDict, path: pathlib.Path) -> np.ndarray:
+    """An image file as the network sees it in evaluation."""
+    data = config.data
+    image = images.prepare(
+        images.read(path, channels=data.channels, max_pixels=data.max_pixels),
+        size=assembly.prepared_size(config),
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+    )
+    return augment.centre(image, config.augment.random_crop)
+
+
+def _files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """The files named, and the images in the folders named."""
+    if not paths:
+        raise ValueError(
+            "predict got no images; name files or folders after the flags: "
+            "python launch.py predict --run=… image.png folder/ …"
+        )
+    files: list[pathlib.Path] = []
+    for path in map(pathlib.Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if listing.is_image(p.name))
+            hidden = listing.is_hidden
+            inside = [p for p in inside if not any(map(hidden, p.parts[-2:]))]
+            if not inside:
+                raise FileNotFoundError(f"the folder {path} holds no images.")
+            files += inside
+        elif path.exists():
+            files.append(path)
+        else:
+            raise FileNotFoundError(f"there is no file {path}; check its name.")
+    return files
+
+
+def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
+    """Where the table goes: never over an existing file."""
+    if not output:
+        return folders.free(folder.path / "predicted.csv")
+    target = pathlib.Path(output)
+    if target.exists():
+        raise FileExistsError(
+            f"--output={output} exists already; give another name or move it away."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"--output={output}: there is no folder {target.parent}; make it first."
+        )
+    return target
+
+
+def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("predicted", justify="right")
+    is_decided = any(MOST_LIKELY in row for row in rows)
+    if is_decided:
+        table.add_column("most likely", justify="right")
+    few = len(ranks) <= 10
+    for rank in ranks if few else ():
+        table.add_column(f"p({rank})", justify="right")
+    for row in rows[:SHOWN]:
+        if "error" in row:
+            table.add_row(row["file"], Text(row["error"], style="red"))
+            continue
+        chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
+        chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]
+        table.add_row(row["file"], *chosen, *(chances if few else ()))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"… and {len(rows) - SHOWN} more in the file")

@@ -1,0 +1,34 @@
+"""Preparation alone: images into records, and the lists of every split written out."""
+
+import pathlib
+
+from ml_collections import ConfigDict
+
+from cloc_jax.build import assembly
+from cloc_jax.data.datasets import LAYOUTS
+from cloc_jax.data.prepared import record_store
+from cloc_jax.runtime.console import console, print_dataset
+
+
+def prepare(config: ConfigDict) -> None:
+    """Prepares a dataset, for all of its folds, and shows what it is."""
+    name = config.data.name
+    dataset = assembly.load(config)
+    if name not in LAYOUTS:
+        console.print(f"{name} needs no preparation: its images are drawn as needed")
+        return
+    old = record_store.stale(pathlib.Path(dataset.details["prepared"]))
+    if old:
+        record_store.remove(old)
+        console.print(f"removed {len(old)} preparations of what the images were before")
+        dataset = assembly.load(config)
+    print_dataset(dataset)
+    console.print(f"records  {dataset.details['prepared']}", soft_wrap=True)
+    folds = LAYOUTS[name].protocol.folds
+    if not folds:
+        console.print(f" splits  {dataset.details['splits']}", soft_wrap=True)
+    for fold in range(folds):
+        other = config.copy_and_resolve_references()
+        other.data.fold = fold
+        lists = assembly.load(other).details["splits"]
+        console.print(f" fold {fold}  {lists}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Forms of the loss that have not run on the hardware they are for."""

@@ -1,0 +1,144 @@
+"""The network of classifiers: encoder, optional projection, two linear layers."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int, UInt8
+
+from cloc_jax.encoders import Encoder
+from cloc_jax.methods.margins import Margins
+
+# Images, or what the frozen parts of an encoder made of them.
+Inputs = (
+    UInt8[Array, "batch height width channels"]
+    | Float[Array, "batch height width channels"]
+    | Float[Array, "batch features"]
+)
+CLASSIFIERS = ("layers", "cosine")
+FIRST_SCALE = 10.0  # of cosines, as logits of a cosine classifier
+ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jax.nn.tanh}
+CONTRASTS = ("embedding", "hidden", "logits")
+
+
+class Outputs(NamedTuple):
+    """The places of the network where a contrast can act."""
+
+    embedding: Float[Array, "batch dim"]
+    hidden: Float[Array, "batch hidden"]
+    logits: Float[Array, "batch ranks"]
+
+
+class Prototypes(nnx.Module):
+    """A classifier by cosine: logits are scaled cosines to one vector a rank."""
+
+    def __init__(self, features: int, num_ranks: int, *, rngs: nnx.Rngs):
+        draw = nnx.initializers.normal(1.0)
+        self.vectors = nnx.Param(draw(rngs.params(), (num_ranks, features)))
+        self.log_scale = nnx.Param(jnp.full((), math.log(FIRST_SCALE), jnp.float32))
+
+    def scale(self) -> Float[Array, ""]:
+        """By how much a cosine is multiplied."""
+        return jnp.exp(self.log_scale[...])
+
+    def __call__(self, embedding: Float[Array, "batch dim"]):
+        return self.scale() * (_unit(embedding) @ _unit(self.vectors[...]).T)
+
+
+def _unit(rows):
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOptions:
+    """What a head is made of; see `configs/base.py` for what each means."""
+
+    projection: int
+    projection_relu: bool
+    classifier: str
+    hidden: int
+    activation: str
+
+    def __post_init__(self) -> None:
+        if self.classifier not in CLASSIFIERS:
+            raise ValueError(
+                f"method.classifier is {self.classifier!r}; use one of "
+                f"{', '.join(CLASSIFIERS)}."
+            )
+        if self.projection_relu and not self.projection:
+            raise ValueError(
+                "method.projection_relu puts a ReLU behind the projection, but "
+                "method.projection is 0; give it a width, such as 128."
+            )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"method.activation is {self.activation!r}; use one of "
+                f"{', '.join(ACTIVATIONS)}."
+            )
+        if self.projection < 0 or self.hidden < 1:
+            raise ValueError(
+                f"method.projection is {self.projection} and method.hidden is "
+                f"{self.hidden}; they are widths: 0 or more (0: no projection) and 1 "
+                "or more."
+            )
+
+
+class Head(nnx.Module):
+    """An optional projection, then two layers or prototypes that classify."""
+
+    def __init__(
+        self, features: int, num_ranks: int, options: HeadOptions, *, rngs: nnx.Rngs
+    ):
+        width = options.projection or features
+        self.projection = (
+            nnx.Linear(features, width, rngs=rngs) if options.projection else None
+        )
+        is_cosine = options.classifier == "cosine"
+        self.prototypes = Prototypes(width, num_ranks, rngs=rngs) if is_cosine else None
+        if not is_cosine:
+            self.linear1 = nnx.Linear(width, options.hidden, rngs=rngs)
+            self.linear2 = nnx.Linear(options.hidden, num_ranks, rngs=rngs)
+        self.activation = options.activation
+        self.projection_relu = options.projection_relu
+
+    def __call__(self, features: Float[Array, "batch features"]) -> Outputs:
+        embedding = self.projection(features) if self.projection else features
+        if self.projection and self.projection_relu:
+            embedding = jax.nn.relu(embedding)
+        if self.prototypes:
+            return Outputs(embedding, embedding, self.prototypes(embedding))
+        hidden = ACTIVATIONS[self.activation](self.linear1(embedding))
+        return Outputs(embedding, hidden, self.linear2(hidden))
+
+
+class Network(nnx.Module):
+    """Encoder and head, with margins where the method has them."""
+
+    def __init__(self, encoder: Encoder, head: Head, margins: Margins | None = None):
+        self.encoder = encoder
+        self.head = head
+        self.margins = margins
+
+    def __call__(self, images: Inputs) -> Outputs:
+        return self.head(self.encoder(images))
+
+
+def embed(model: Network, images: Inputs):
+    """The embedding the contrast is defined on."""
+    return model(images).embedding
+
+
+def predict(
+    model: Network, images: Inputs, support
+) -> dict[str, Float[Array, "..."] | Int[Array, "..."]]:
+    """Label by the largest probability, value by the expected rank."""
+    probabilities = jax.nn.softmax(model(images).logits)
+    ranks = jnp.arange(probabilities.shape[1], dtype=probabilities.dtype)
+    return {
+        "label": probabilities.argmax(1),
+        "value": probabilities @ ranks,
+        "probabilities": probabilities,
+    }

@@ -1,0 +1,169 @@
+"""The control curve: errors at a boundary and their price, by the margin set there."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cloc_jax.report.figures import style
+
+LEARNED, ENTROPY = "learned", "cross-entropy"
+LINES = (
+    ("crossing_rate", "all on the wrong side", style.INK, "o"),
+    ("crossing_missed_rate", "missed, of those above", style.VERMILION, "v"),
+    ("crossing_false_alarm_rate", "false alarms, of those below", style.BLUE, "^"),
+)
+
+
+def control(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
+    """Saves the control curve; see `control_figure`."""
+    style.save(control_figure(study), path)
+
+
+def control_figure(study: Mapping[str, Any]) -> Figure:
+    """A row of four panels for each boundary of the study.
+
+    Errors at the boundary against the margin; accuracy and MAE against the margin;
+    missed against accuracy, for margins and for decision thresholds; how often each
+    rank is predicted. Bars are 95% intervals over seeds and images drawn again.
+    """
+    boundaries: Sequence[str] = study["boundary"]
+    figure = style.new_figure(11.5, 8.4 * len(boundaries))
+    panels = figure.subplots(2 * len(boundaries), 2, squeeze=False)
+    for i, boundary in enumerate(boundaries):
+        (errors, price), (trade, counts) = panels[2 * i], panels[2 * i + 1]
+        _draw_errors(errors, study, boundary)
+        _draw_price(price, study)
+        _draw_trade(trade, study, boundary)
+        _draw_counts(counts, study)
+    figure.suptitle(
+        f"What the margin of {', '.join(boundaries)} does "
+        f"({study['seeds']} seeds, {study['images']:,} test images)",
+        fontweight="bold",
+    )
+    return figure
+
+
+def _raised(study: Mapping[str, Any]) -> list[str]:
+    return [name for name in study["settings"] if name not in (LEARNED, ENTROPY)]
+
+
+def _values(study: Mapping[str, Any]) -> list[float]:
+    return [float(name.split("=")[1]) for name in _raised(study)]
+
+
+def _draw_line(axes: Axes, study, key: str, **look: Any) -> None:
+    """A metric against the margin, and the learned runs' as a dotted line."""
+    x = np.array(_values(study))
+    order = np.argsort(x)
+    scores = [study["settings"][name]["scores"][key] for name in _raised(study)]
+    mean = np.array([s["mean"] for s in scores], float)
+    ends = np.array([s["interval"] for s in scores], float)
+    bars = np.abs(ends - mean[:, None]).T
+    axes.errorbar(x[order], mean[order], bars[:, order], capsize=3, linewidth=2, **look)
+    learned = study["settings"][LEARNED]["scores"][key]["mean"]
+    axes.axhline(learned, color=look["color"], linestyle=":", linewidth=1.4)
+
+
+def _draw_errors(axes: Axes, study, boundary: str) -> None:
+    for rate, label, colour, marker in LINES:
+        _draw_line(
+            axes, study, f"{boundary} {rate}", label=label, color=colour, marker=marker
+        )
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"Errors at {boundary}  (dotted: learned margins)")
+    axes.set_xlabel("Margin set")
+    axes.set_ylabel("Share of images")
+    axes.legend(frameon=False, fontsize=9)
+    style.tidy(axes)
+
+
+def _draw_price(axes: Axes, study) -> None:
+    _draw_line(axes, study, "accuracy", label="accuracy", color=style.GREEN, marker="o")
+    _draw_line(axes, study, "mae", label="MAE", color=style.PURPLE, marker="s")
+    axes.set_title("What it costs  (dotted: learned margins)")
+    axes.set_xlabel("Margin set")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    style.tidy(axes)
+
+
+def _draw_trade(axes: Axes, study, boundary: str) -> None:
+    key = f"{boundary} crossing_missed_rate"
+    for name, colour in ((LEARNED, style.BLUE), (ENTROPY, style.ORANGE)):
+        curve = study["decision"][name][boundary]
+        axes.plot(
+            [row["accuracy"] for row in curve],
+            [row["crossing_missed_rate"] for row in curve],
+            color=colour,
+            marker=".",
+            label=f"thresholds of {name}",
+        )
+        scores = study["settings"][name]["scores"]
+        axes.plot(
+            scores["accuracy"]["mean"],
+            scores[key]["mean"],
+            color=colour,
+            marker="D",
+            markersize=8,
+            linestyle="none",
+            label=f"{name}, as it is",
+        )
+    for name in _raised(study):
+        scores = study["settings"][name]["scores"]
+        point = scores["accuracy"]["mean"], scores[key]["mean"]
+        bars = [
+            np.abs(np.array(scores[k]["interval"], float) - scores[k]["mean"])[:, None]
+            for k in ("accuracy", key)
+        ]
+        axes.errorbar(
+            *point, xerr=bars[0], yerr=bars[1], color=style.INK, marker="o", capsize=2
+        )
+        axes.annotate(
+            name.removeprefix("margin="),
+            point,
+            (5, 5),
+            textcoords="offset points",
+            fontsize=9,
+            parse_math=False,
+        )
+    axes.set_ylim(bottom=0)
+    axes.set_title("Missed against accuracy  (black: margins set)")
+    axes.set_xlabel("Accuracy")
+    axes.set_ylabel(f"Missed, of those above {boundary}")
+    axes.legend(frameon=False, fontsize=9)
+    style.tidy(axes)
+
+
+def _draw_counts(axes: Axes, study) -> None:
+    names = list(study["settings"])
+    ranks = study["ranks"]
+    colours = style.rank_colours(len(names))
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        axes.bar(
+            np.arange(len(ranks)) + (i + 0.5) * width - 0.4,
+            study["settings"][name]["predicted_counts"],
+            width,
+            color=colours[i],
+            label=name,
+        )
+    for rank, count in enumerate(study["true_counts"]):
+        axes.hlines(
+            count,
+            rank - 0.45,
+            rank + 0.45,
+            color=style.VERMILION,
+            linewidth=2,
+            label="" if rank else "truly of it",
+        )
+    shown = style.thinned(len(ranks), style.MAX_LABELS)
+    axes.set_xticks(shown, [style.short(ranks[r], 10) for r in shown], parse_math=False)
+    axes.set_title("How often each rank is predicted")
+    axes.set_xlabel("Rank")
+    axes.set_ylabel("Test images")
+    axes.legend(frameon=False, fontsize=8)
+    style.tidy(axes)

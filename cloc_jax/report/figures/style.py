@@ -1,0 +1,148 @@
+"""What the pictures share: colours, figures, names that fit."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap, Normalize
+from matplotlib.figure import Figure
+
+from cloc_jax.scoring import metrics
+
+DPI = 150
+MAX_LABELS = 12  # more names than this on one side are thinned out
+
+INK = "#22303c"
+FAINT = "#8a97a3"
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+SKY, PURPLE = "#56b4e9", "#cc79a7"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that many inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """Writes the figure as a PNG, or as the JPEG that the path names, with a narrow
+    white edge."""
+    is_jpeg = os.fspath(path).endswith(".jpg")
+    figure.savefig(
+        path,
+        dpi=DPI,
+        format="jpg" if is_jpeg else "png",
+        bbox_inches="tight",
+        pad_inches=0.12,
+        pil_kwargs={"quality": 90} if is_jpeg else None,
+    )
+
+
+def short(name: str, length: int) -> str:
+    """The name, its middle cut out where it is longer than `length`."""
+    name = str(name)
+    if len(name) <= length:
+        return name
+    head = (length - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (length - 1 - head) :]}"
+
+
+def short_boundary(name: str, ranks: Sequence[str]) -> str:
+    """The boundary's name, each of its two ranks shortened."""
+    h = metrics.boundary_names(ranks).index(name)
+    return f"{short(ranks[h], 16)}|{short(ranks[h + 1], 16)}"
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most `most` evenly spaced positions of 0 .. count - 1, from the first on."""
+    return list(range(0, count, -(-count // most)))
+
+
+def rank_colours(count: int) -> np.ndarray:
+    """[count, 4]: an ordered, perceptually even scale without its palest end."""
+    return mpl.colormaps["viridis"](np.linspace(0, 0.9, count))
+
+
+def tidy(axes: Axes) -> None:
+    """Leaves of the frame the left and lower side, and faint lines behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e3e8ec", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def name_ends(
+    axes: Axes,
+    ends: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    colours: Iterable[Any],
+) -> None:
+    """Writes a name right of each line, pushed apart, joined to the line's end.
+
+    Needs the axes' final limits.
+    """
+    to_share = axes.transScale + axes.transLimits  # of the axes' width and height
+    shares = [to_share.transform(end)[1] for end in ends]
+    heights = spread(shares, 0.065, 0.0, 1.0)
+    for name, end, height, colour in zip(names, ends, heights, colours, strict=True):
+        axes.annotate(
+            name,
+            end,
+            (1.05, height),
+            textcoords=axes.transAxes,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.8,
+                "relpos": (0, 0.5),
+                "shrinkA": 2,
+            },
+            annotation_clip=False,
+            color=INK,
+            fontsize=10,
+            va="center",
+            parse_math=False,
+        )
+
+
+def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The values, moved as little as is needed to lie at least `gap` apart.
+
+    They stay between `low` and `high` when there is room for all.
+    """
+    from sklearn import isotonic  # late: it takes a second, and few pictures need it
+
+    order = np.argsort(values, kind="stable")
+    steps = gap * np.arange(len(order))
+    # Least squares under y[i + 1] >= y[i] + gap is isotonic once the steps are off.
+    placed = steps + isotonic.isotonic_regression(
+        np.array(values, np.float64)[order] - steps,
+        y_min=low,
+        y_max=max(low, high - steps[-1]),
+    )
+    result = np.empty_like(placed)
+    result[order] = placed
+    return result.tolist()
+
+
+def colour_bar(
+    figure: Figure, axes: Any, colour_map: Colormap, labels: Sequence[str]
+) -> Any:
+    """A bar with one block a label, low at the bottom; names thinned out if many.
+
+    It stands beside `axes`, which may be several.
+    """
+    mappable = mpl.cm.ScalarMappable(Normalize(-0.5, len(labels) - 0.5), colour_map)
+    ticks = thinned(len(labels), MAX_LABELS)
+    bar = figure.colorbar(mappable, ax=axes, aspect=28, pad=0.02)
+    bar.set_ticks(ticks)
+    bar.ax.set_yticklabels([labels[i] for i in ticks], parse_math=False)
+    bar.ax.tick_params(length=0)
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+    return bar

@@ -1,0 +1,1 @@
+"""What runs need whatever they train: folders, devices, processes, the console."""

@@ -1,0 +1,191 @@
+"""How sure a number is: intervals over images drawn again, and over seeds.
+
+Drawing n images again with replacement is drawing n times from the cells of their
+confusion matrix, and every score of `metrics` is a function of that matrix, so a
+bootstrap costs milliseconds.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloc_jax.scoring.metrics import boundary_counts, boundary_rates, scores
+
+LEVEL = 0.95
+DRAWS = 2000
+
+
+class Interval(NamedTuple):
+    """The ends of an interval, NaN where it is not defined."""
+
+    low: float
+    high: float
+
+
+def of_scores(
+    confusion: ArrayLike, boundaries: Sequence[str], *, seed: int = 0
+) -> dict[str, Any]:
+    """95% intervals of the scores of a confusion matrix, as `metrics` names them.
+
+    Plain JSON: [low, high], or None where a score is not defined. Drawing again never
+    leaves a rate of 0 or 1; there the interval is Clopper and Pearson's.
+
+    Args:
+      confusion: counts, rows true, columns predicted.
+      boundaries: their names, low to high; the rates of each are in "boundaries".
+      seed: of the draws.
+    """
+    counts = np.asarray(confusion, np.int64)
+    drawn = draws_of(counts, seed=seed)
+    total = int(counts.sum())
+    found: dict[str, Any] = {}
+    values = scores(counts)
+    for name, over in scores(drawn).items():
+        of = total if name in ("accuracy", "one_off_accuracy") else 0
+        found[name] = _as_json(percentiles(over), float(values[name]), of)
+    rates: dict[str, dict[str, Any]] = {name: {} for name in boundaries}
+    wholes = {name: of for name, (_, of) in boundary_counts(counts).items()}
+    values = _all_boundary_rates(counts)
+    for name, over in _all_boundary_rates(drawn).items():
+        for h, boundary in enumerate(boundaries):
+            of = int(wholes[name][h])
+            ends = percentiles(over[:, h])
+            rates[boundary][name] = _as_json(ends, float(values[name][h]), of)
+    return found | {"boundaries": rates}
+
+
+def bootstrap(confusion: ArrayLike, *, seed: int = 0) -> dict[str, Interval]:
+    """95% intervals of accuracy, mae, qwk, one_off_accuracy, macro_mae.
+
+    Args:
+      confusion: counts, rows true, columns predicted.
+      seed: of the draws.
+    """
+    drawn = draws_of(confusion, seed=seed)
+    return {name: percentiles(values) for name, values in scores(drawn).items()}
+
+
+def bootstrap_boundary(
+    confusion: ArrayLike, h: int, *, seed: int = 0
+) -> dict[str, Interval]:
+    """95% intervals of the rates at the boundary between ranks h and h + 1."""
+    drawn = draws_of(confusion, seed=seed)
+    return {name: percentiles(v) for name, v in boundary_rates(drawn, h).items()}
+
+
+def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarray:
+    """[draw, rank, rank]: confusion matrices of as many images, drawn again."""
+    counts = np.asarray(confusion, np.int64)
+    total = counts.sum()
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or total < 1:
+        raise ValueError(
+            f"the confusion matrix has shape {counts.shape} and {total} images; wanted "
+            "a square one of at least one image."
+        )
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(total, counts.ravel() / total, size=draws)
+    return drawn.reshape(draws, *counts.shape)
+
+
+def _all_boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
+    """Rates as `metrics` names them, of every boundary: [..., boundary]."""
+    counts = boundary_counts(np.asarray(confusions, np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {name: errors / of for name, (errors, of) in counts.items()}
+
+
+def redrawn(
+    true: np.ndarray,
+    predicted: np.ndarray,
+    num_ranks: int,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> np.ndarray:
+    """[draw, rank, rank]: mean confusion matrix of runs and images drawn again.
+
+    The draws depend on the seed and the numbers of runs and images alone, so the
+    results of two settings with the same of both belong together draw by draw, and
+    their differences are paired.
+
+    Args:
+      true: [image], index of the rank.
+      predicted: [run, image].
+    """
+    runs, images = predicted.shape
+    rng = np.random.default_rng(seed)
+    of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=draws) / runs
+    of_images = rng.multinomial(images, np.full(images, 1 / images), size=draws)
+    cells = np.eye(num_ranks**2, dtype=np.float32)
+    total = np.zeros((draws, num_ranks**2))
+    for run in range(runs):
+        counts = of_images.astype(np.float32) @ cells[true * num_ranks + predicted[run]]
+        total += of_runs[:, run, None] * counts
+    return total.reshape(draws, num_ranks, num_ranks)
+
+
+def two_sided(differences: np.ndarray) -> float:
+    """p-value that a difference is 0, from its draws."""
+    known = differences[np.isfinite(differences)]
+    least = min((known <= 0).sum(), (known >= 0).sum())
+    return float(min(1.0, 2 * (1 + least) / (1 + known.size)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values for several questions asked at once."""
+    order = np.argsort(p_values)
+    adjusted, largest = np.ones(len(p_values)), 0.0
+    for place, i in enumerate(order):
+        largest = max(largest, (len(p_values) - place) * p_values[i])
+        adjusted[i] = min(1.0, largest)
+    return adjusted.tolist()
+
+
+def binomial(count: int, total: int) -> Interval:
+    """Clopper and Pearson's 95% interval of a rate: `count` of `total`."""
+    from scipy import special  # late; and not stats, which takes a second
+
+    if not 0 <= count <= total:
+        raise ValueError(f"{count} of {total} is not a rate.")
+    if not total:
+        return Interval(math.nan, math.nan)
+    low, high = 0.0, 1.0
+    if count:
+        low = float(special.betaincinv(count, total - count + 1, (1 - LEVEL) / 2))
+    if count < total:
+        high = float(special.betaincinv(count + 1, total - count, (1 + LEVEL) / 2))
+    return Interval(low, high)
+
+
+def over_seeds(values: Sequence[float | int]) -> Interval:
+    """Student's 95% interval of the mean over seeds; NaN for a single one."""
+    from scipy import stats  # late: it takes a second
+
+    if len(values) < 2:
+        return Interval(math.nan, math.nan)
+    mean, error = float(np.mean(values)), float(stats.sem(values))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
+    return Interval(mean - half, mean + half)
+
+
+def percentiles(values: np.ndarray) -> Interval:
+    """The middle 95% of the values that are defined."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return Interval(math.nan, math.nan)
+    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
+
+
+def _as_json(ends: Interval, value: float, of: int) -> list[float] | None:
+    """[low, high] of a value, which is a rate of `of` images unless that is 0."""
+    if not math.isfinite(value):
+        return None
+    if of and value in (0.0, 1.0):
+        # Clopper and Pearson's, whose formula is short here.
+        far = 1 - ((1 - LEVEL) / 2) ** (1 / of)
+        ends = Interval(0.0, far) if value == 0 else Interval(1 - far, 1.0)
+    return [ends.low, ends.high]

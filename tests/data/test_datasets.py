@@ -1,0 +1,454 @@
+"""Datasets by name, from sources to splits: all of them, on miniatures and for real."""
+
+import importlib
+import json
+import re
+
+import miniatures
+import numpy as np
+import pytest
+from launching import ROOT
+
+from cloc_jax.data import datasets, expected_counts, images
+from configs import base
+
+NAMES = list(datasets.LAYOUTS)
+
+
+def settings(name, root, **changes):
+    """The data section of a dataset's configuration, for small images."""
+    config = importlib.import_module(f"configs.{name}").get_config()
+    fields = config.data.to_dict() | {"root": str(root), "size": (16, 16)}
+    fields |= {"crop": (8, 10)} if name == "koa" else {}
+    return fields | changes
+
+
+def load(name, root, prepared, **changes):
+    said: list[str] = []
+    dataset = datasets.load(
+        name, settings(name, root, **changes), prepared=prepared, say=said.append
+    )
+    return dataset, said
+
+
+def counts(dataset):
+    return {
+        split: np.bincount(source.labels, minlength=len(dataset.ranks)).tolist()
+        for split, source in dataset.splits.items()
+    }
+
+
+def said(dataset, pattern):
+    return any(re.search(pattern, note) for note in dataset.notes)
+
+
+# --- drawn ---
+
+
+def test_drawn_splits_share_no_knee(tmp_path):
+    fields = base.get_config().data.to_dict() | {"size": (24, 24), "channels": 1}
+    fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
+    dataset = datasets.load("synthetic", fields, prepared=tmp_path / "p")
+    ids = [i for source in dataset.splits.values() for i in source.ids]
+    assert len(set(ids)) == 36 and dataset.ranks == ("0", "1", "2", "3", "4")
+    assert dataset.splits["val"][0].shape == (24, 24, 1)
+    assert not (tmp_path / "p").exists()  # stored nowhere
+    with pytest.raises(ValueError, match="data.channels is 3"):
+        datasets.load("synthetic", fields | {"channels": 3}, prepared=tmp_path)
+    rank = dataset.ranks[dataset.splits["train"].labels[0]]
+    other = "0" if rank != "0" else "1"
+    biased = datasets.load(
+        "synthetic", fields | {"relabel": (f"{rank}>{other}:1",)}, prepared=tmp_path
+    )
+    assert (biased.splits["train"].labels != int(rank)).all()
+    assert counts(biased)["val"] == counts(dataset)["val"]
+
+
+def test_drawn_calibration_is_the_end_of_train(tmp_path):
+    fields = base.get_config().data.to_dict() | {"size": (24, 24), "channels": 1}
+    fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
+    plain = datasets.load("synthetic", fields, prepared=tmp_path)
+    asked = fields | {"calibration_fraction": 0.2, "relabel": ("0>1:1",)}
+    held = datasets.load("synthetic", asked, prepared=tmp_path)
+    assert list(held.splits) == ["train", "val", "test", "calibration"]
+    for split in ("val", "test"):
+        assert held.splits[split].ids == plain.splits[split].ids
+    train, end = plain.splits["train"], held.splits["calibration"]
+    assert [*held.splits["train"].ids, *end.ids] == list(train.ids) and len(end) == 4
+    assert end.labels.tolist() == train.labels[-4:].tolist()  # only train is biased
+    assert (end[3] == train[19]).all()
+    for fraction in (0.01, 0.99, 1.5, -0.2, float("nan")):
+        asked = fields | {"calibration_fraction": fraction}
+        with pytest.raises(ValueError, match="data.calibration_fraction="):
+            datasets.load("synthetic", asked, prepared=tmp_path)
+
+
+def test_calibration_has_a_list_of_its_own(tmp_path):
+    root = miniatures.MINIATURES["koa"](tmp_path / "source")
+    plain, _ = load("koa", root, tmp_path / "prepared")
+    held, _ = load("koa", root, tmp_path / "prepared", calibration_fraction=0.3)
+    assert plain.details["splits"] != held.details["splits"]
+    assert set(held.splits) - set(plain.splits) == {"calibration"}
+    parts = [*held.splits["train"].ids, *held.splits["calibration"].ids]
+    assert sorted(parts) == sorted(plain.splits["train"].ids)
+    again, _ = load("koa", root, tmp_path / "prepared", calibration_fraction=0.3)
+    assert again.splits["calibration"].ids == held.splits["calibration"].ids
+    assert said(again, "calibration as carved before")
+
+
+# --- all of them ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dataset_from_its_miniature(tmp_path, name):
+    root = miniatures.MINIATURES[name](tmp_path / "source")
+    before = sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
+    dataset, talk = load(name, root, tmp_path / "prepared")
+    assert len(talk) == 1 and talk[0].startswith("preparing")
+    seen: set[str] = set()
+    for split, source in dataset.splits.items():
+        assert len(source) > 0, split
+        assert not seen & set(source.ids)
+        seen |= set(source.ids)
+        channels = 1 if name == "koa" else 3
+        image = images.prepare(source[0], size=(16, 16))
+        assert image.shape == (16, 16, channels)
+        assert (source.paths is None) == (name == "retinamnist")
+    again, talk = load(name, root, tmp_path / "prepared")
+    assert talk == [] and counts(again) == counts(dataset)
+    for split, source in dataset.splits.items():
+        assert again.splits[split].ids == source.ids
+        np.testing.assert_array_equal(again.splits[split][0], source[0])
+    after = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "source").rglob("*"))
+    known = [pair for pair in before if pair[0] != tmp_path / "source"]
+    assert after == known  # nothing touched
+    json.dumps(dataset.details)
+    # A count unlike the card's is a warning with both numbers.
+    for split, wanted in expected_counts.EXPECTED.get(name, {}).items():
+        number = wanted if isinstance(wanted, int) else "/".join(map(str, wanted))
+        card = f"data/{name}/README.md"
+        assert said(
+            dataset, rf"^Warning: {split} has .* images; {card} says {number}\."
+        )
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "folder"])
+def test_the_card_says_what_the_code_expects(name):
+    card = (ROOT / "data" / name / "README.md").read_text()
+    for split, wanted in expected_counts.EXPECTED[name].items():
+        total = wanted if isinstance(wanted, int) else sum(wanted)
+        each = () if isinstance(wanted, int) else wanted
+        row = f"| {' | '.join(map(str, (split, *each, total)))} |"
+        assert row in card, row
+    assert f"configs/{name}.py" in card and "| Licence |" in card
+    assert datasets.LAYOUTS[name].source.rpartition("/")[2] in card
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "folder"])
+def test_without_the_data_it_says_how_to_get_them(tmp_path, name):
+    how = f"come from http.*data/{name}/README.md says how"
+    with pytest.raises(ValueError, match=f"data.root is empty.*{how}"):
+        load(name, "", tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"gone.*there is no.*{how}"):
+        load(name, tmp_path / "gone", tmp_path)
+
+
+# --- protocols ---
+
+
+def test_hid_draws_fifty_a_decade_for_each_fold(tmp_path):
+    root = miniatures.hid(tmp_path / "source")
+    tests = []
+    for fold in range(5):
+        dataset, _ = load("hid", root, tmp_path / "prepared", fold=fold)
+        assert counts(dataset)["test"] == [50] * 5
+        tests.append(tuple(dataset.splits["test"].ids))
+        assert not any("damaged" in id_ for id_ in tests[-1])
+    assert len(set(tests)) == 5
+    assert said(dataset, "Warning: 1 image left out .*1950s/zz_damaged.jpg")
+    assert ["1930s/Thumbs.db", "files that are not images by their name"] in (
+        dataset.details["skipped"]
+    )
+    # Records are one for all folds.
+    (home,) = (tmp_path / "prepared").iterdir()
+    assert len(list(home.glob("records-*"))) == 1
+    assert len(list(home.glob("splits-*.json"))) == 5
+
+
+def test_adience_folds_share_no_user(tmp_path):
+    root = miniatures.adience(tmp_path / "source")
+    for fold in (0, 3):
+        dataset, _ = load("adience", root, tmp_path / "prepared", fold=fold)
+        users = [
+            {path.parent.name for path in source.paths}
+            for source in dataset.splits.values()
+        ]
+        assert len(users[2]) == 3 and not users[2] & (users[0] | users[1])
+        assert not users[0] & users[1] and users[1]
+    frontal, _ = load("adience", root, tmp_path / "prepared", subset="frontal")
+    assert len(frontal.splits["test"]) == 16
+    assert not said(frontal, "Warning: fold")  # no counts are known of the subset
+    assert not said(frontal, "older preparation")  # another choice, not an old one
+
+
+def test_merging_and_carving(tmp_path):
+    root = miniatures.bracs(tmp_path / "source")
+    apart, _ = load("bracs", root, tmp_path / "prepared")
+    assert counts(apart)["val"] == [2] * 7
+    merged, talk = load("bracs", root, tmp_path / "prepared", merge_val=True)
+    assert talk == []  # the same records
+    assert sum(map(len, merged.splits.values())) == sum(map(len, apart.splits.values()))
+    assert counts(merged)["test"] == counts(apart)["test"]
+    slides = [
+        {path.name.split("_")[1] for path in source.paths}
+        for source in merged.splits.values()
+    ]
+    assert not slides[0] & slides[1]
+
+
+def test_biased_labels_reach_train_only_and_are_recorded(tmp_path):
+    root = miniatures.idrid(tmp_path / "source")
+    plain, _ = load("idrid", root, tmp_path / "prepared")
+    biased, talk = load(
+        "idrid",
+        root,
+        tmp_path / "prepared",
+        relabel=("1>2:0.5", "2>1:1"),
+        subsample=("4:0.5",),
+    )
+    assert talk == []
+    was, now = counts(plain), counts(biased)
+    assert (now["val"], now["test"]) == (was["val"], was["test"])
+    assert was["train"] == [2] * 5  # two of each four were set aside
+    assert now["train"] == [2, 1 + 2, 0 + 1, 2, 1]
+    changes = biased.details["biased"]
+    assert {rule: len(ids) for rule, ids in changes.items()} == {
+        "subsample 4:0.5": 1,
+        "relabel 1>2:0.5": 1,
+        "relabel 2>1:1": 2,
+    }
+    assert said(biased, "data.relabel 2>1:1: 2 images of train called otherwise")
+    json.dumps(biased.details)
+
+
+def test_own_splits_stay_when_images_come(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (30, 30, 30))
+    first, _ = load("folder", root, tmp_path / "prepared")
+    for i in range(40):
+        miniatures.picture(root / "1" / f"new{i}.png", i)
+    later, talk = load("folder", root, tmp_path / "prepared")
+    assert talk[0].startswith("preparing 130 images")
+    for split in ("val", "test"):
+        assert later.splits[split].ids == first.splits[split].ids
+    assert said(later, "40 images came since then")
+    assert said(later, "1 older preparation of these images")
+    # Other settings are another split.
+    other, _ = load("folder", root, tmp_path / "prepared", seed=1)
+    assert other.splits["val"].ids != first.splits["val"].ids
+
+
+def test_a_prepared_folder_of_others(tmp_path, monkeypatch):
+    root = miniatures.folder(tmp_path / "source")
+    load("folder", root, tmp_path / "prepared")
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(datasets.splits, "write", refuse)
+    dataset, _ = load("folder", root, tmp_path / "prepared", seed=3)
+    assert said(dataset, "Warning: the splits could not be written down .*Permission")
+
+
+def test_own_images_in_a_table(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (8, 8))
+    lines = ["image;grade;who"]
+    for rank in (0, 1):
+        lines += [
+            f"{rank}/{i:02d}.png;{'low high'.split()[rank]};p{i}" for i in range(8)
+        ]
+    (tmp_path / "grades.csv").write_text("\n".join(lines))
+    fields = {"csv": str(tmp_path / "grades.csv"), "order": ("low", "high")}
+    columns = {"path": "", "label": "", "split": "", "group": "who"}
+    dataset, _ = load("folder", root, tmp_path / "prepared", columns=columns, **fields)
+    assert dataset.ranks == ("low", "high")
+    who = [{i[2:4] for i in source.ids} for source in dataset.splits.values()]
+    assert not who[0] & who[1] and not who[0] & who[2] and not who[1] & who[2]
+    # The table may lie beside its images and be all that is given.
+    (root / "grades.csv").write_text("\n".join(lines))
+    fields["csv"] = str(root / "grades.csv")
+    alone, _ = load("folder", "", tmp_path / "prepared", columns=columns, **fields)
+    assert counts(alone) == counts(dataset)
+
+
+# --- what is inferred and what is refused ---
+
+
+def test_what_is_inferred_is_said(tmp_path):
+    root = tmp_path / "source"
+    for i in range(12):
+        miniatures.picture(root / str(i % 2) / f"{i}.png", i, (12 + i, 30), "L")
+    dataset, _ = load("folder", root, tmp_path / "prepared", size=(64, 64))
+    assert said(dataset, r"Ranks by the numbers of their folders: 0 < 1")
+    assert said(dataset, r"Images are from 12x30 to 23x30 \(height x width\), grey")
+    assert said(dataset, r"data.channels=1 is enough")
+    assert said(dataset, r"give data.group_pattern")
+    miniatures.picture(root / "0" / "colour.png", 5, (12, 30))
+    dataset, _ = load("folder", root, tmp_path / "prepared", size=(4, 4), channels=1)
+    assert said(dataset, "12 grey, the others colour")
+    assert said(dataset, "Colour is read as grey")
+    assert said(dataset, "13 of them are stored as small as")
+
+
+def test_bad_images_stop_or_are_skipped(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (20, 20))
+    for i in range(7):
+        (root / "0" / f"bad{i}.png").touch()
+    match = r"(?s)7 of 47 images cannot be read: 0/bad0.png: the file is empty.*"
+    match += r"and 2 more.*--config.data.on_bad_image=skip"
+    with pytest.raises(ValueError, match=match):
+        load("folder", root, tmp_path / "prepared")
+    dataset, talk = load("folder", root, tmp_path / "prepared", on_bad_image="skip")
+    assert talk == []  # known from the first time
+    assert sum(map(len, dataset.splits.values())) == 40
+    assert said(dataset, "Warning: 7 images left out that cannot be read: 0/bad0.png")
+    skipped = dict(dataset.details["skipped"])
+    assert sorted(skipped) == [f"0/bad{i}.png" for i in range(7)]
+    with pytest.raises(ValueError, match="data.on_bad_image is 'ignore'; use error"):
+        load("folder", root, tmp_path / "prepared", on_bad_image="ignore")
+
+
+def test_a_rank_of_bad_images_is_an_empty_rank(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (20, 20, 0))
+    (root / "2").mkdir()
+    for i in range(3):
+        (root / "2" / f"{i}.png").touch()
+    with pytest.raises(ValueError, match="there are no training images of 2"):
+        load("folder", root, tmp_path / "prepared", on_bad_image="skip")
+    with pytest.raises(ValueError, match="3 of 43 images cannot be read"):
+        load("folder", root, tmp_path / "prepared")
+
+
+def test_a_bomb_and_the_limit(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (20, 20))
+    (root / "0" / "bomb.png").write_bytes(miniatures.bomb())
+    with pytest.raises(ValueError, match="bomb.png: it has 400,000,000 pixels.*limit"):
+        load("folder", root, tmp_path / "prepared")
+    with pytest.raises(ValueError, match="41 of 41 .*has 120 pixels, more than the"):
+        load("folder", root, tmp_path / "prepared", max_pixels=100)
+
+
+def test_a_crop_that_does_not_fit_all_images(tmp_path):
+    root = miniatures.folder(tmp_path / "source", (20, 20))
+    with pytest.raises(ValueError, match="data.crop is 12x11.*are 12 and 10; choose"):
+        load("folder", root, tmp_path / "prepared", crop=(12, 11))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("subset", "frontal"),
+        ("bin", 2),
+        ("landmarks", "eyes.csv"),
+        ("csv", "grades.csv"),
+        ("order", ("0", "1")),
+        ("fold", 1),
+    ],
+)
+def test_settings_that_a_dataset_does_not_have(tmp_path, field, value):
+    root = miniatures.koa(tmp_path / "source")
+    with pytest.raises(
+        ValueError, match=rf"data.{field} is .*(does not have|no folds)"
+    ):
+        load("koa", root, tmp_path / "prepared", **{field: value})
+    assert not (tmp_path / "prepared").exists()  # before what takes long
+
+
+# --- the real ones ---
+
+
+KOA_COUNTS = {
+    "train": [2286, 1046, 1516, 757, 173],
+    "val": [328, 153, 212, 106, 27],
+    "test": [639, 296, 447, 223, 51],
+}
+
+
+def test_real_koa_has_the_papers_counts(shared, tmp_path):
+    listing = datasets.LAYOUTS["koa"].scan(shared / "data" / "koa")
+    found = {split: [0] * 5 for split in KOA_COUNTS}
+    for item in listing.items:
+        found[item.split][item.label] += 1
+    assert found == KOA_COUNTS
+    assert expected_counts.compare("koa", listing.items, listing.ranks) == []
+
+
+@pytest.mark.slow
+def test_the_whole_of_koa_is_prepared(shared, tmp_path):
+    config = importlib.import_module("configs.koa").get_config()
+    fields = config.data.to_dict() | {"root": str(shared / "data" / "koa")}
+    dataset = datasets.load("koa", fields, prepared=tmp_path, say=lambda text: None)
+    assert counts(dataset) == KOA_COUNTS
+    assert dataset.notes == ["Images are 224x224 (height x width), grey."]
+    for source in dataset.splits.values():
+        for i in range(0, len(source), 97):
+            expected_image = images.read(source.paths[i], channels=1)
+            np.testing.assert_array_equal(source[i], expected_image)
+
+
+def test_real_retinamnist_has_medmnists_counts(shared, tmp_path):
+    root = shared / "data" / "medmnist"
+    dataset, _ = load("retinamnist", root, tmp_path, size=(28, 28))
+    assert counts(dataset) == {
+        "train": [486, 128, 206, 194, 66],
+        "val": [54, 12, 28, 20, 6],
+        "test": [174, 46, 92, 68, 20],
+    }
+    assert not said(dataset, "Warning")  # neither of counts nor of the checksum
+    arrays = np.load(root / "retinamnist.npz")
+    test = dataset.splits["test"]
+    for i in (0, 17, 399):
+        np.testing.assert_array_equal(test[i], arrays["test_images"][i])
+        assert test.labels[i] == arrays["test_labels"][i, 0]
+
+
+def test_counts_agree_with_the_paper(shared):
+    tables = json.loads((shared / "paper" / "tables.json").read_text())["counts"]
+    found = expected_counts.EXPECTED
+    for name in ("koa", "idrid"):
+        assert {s: list(n) for s, n in found[name].items()} == tables[name]
+    merged = np.add(found["bracs"]["train"], found["bracs"]["val"]).tolist()
+    assert merged == tables["bracs"]["train"]
+    assert list(found["bracs"]["test"]) == tables["bracs"]["test"]
+    assert set(found["hid"]["all"]) == {tables["hid"]["per_decade"]}
+    folds = [found["adience"][f"fold {fold}"] for fold in range(5)]
+    assert sum(folds) == sum(found["adience"]["all"]) == 17424
+
+
+def test_scores_to_expect_are_the_papers(shared):
+    tables = json.loads((shared / "paper" / "tables.json").read_text())
+    row = tables["comparison"]["cloc"]
+    for name in ("koa", "idrid", "adience", "hid", "bracs"):
+        expect = importlib.import_module(f"configs.{name}").get_config().expect
+        assert f"accuracy {row['accuracy'][name]}" in expect
+        assert f"MAE {row['mae'][name]}" in expect
+    expect = importlib.import_module("configs.clap2015").get_config().expect
+    for cell in tables["clap2015_bins"]:
+        assert str(cell["mae"]) in expect
+
+
+def test_critical_boundaries_are_boundaries(tmp_path):
+    for name in NAMES:
+        config = importlib.import_module(f"configs.{name}").get_config()
+        root = miniatures.MINIATURES[name](tmp_path / name)
+        fields = settings(name, root)
+        scan = datasets.LAYOUTS[name].scan
+        listing = scan(**datasets._given(name, scan, fields))
+        pairs = zip(listing.ranks, listing.ranks[1:], strict=False)
+        boundaries = {f"{a}|{b}" for a, b in pairs}
+        assert set(config.data.critical) <= boundaries, name
+
+
+def test_cards_and_configs_are_complete():
+    for name in NAMES:
+        assert (ROOT / "configs" / f"{name}.py").is_file()
+        assert name == "folder" or (ROOT / "data" / name / "README.md").is_file()

@@ -1,0 +1,211 @@
+"""Drawn knees: pure, graded as documented, and not to be read without an eye."""
+
+import concurrent.futures
+
+import cv2
+import numpy as np
+import pytest
+import threadpoolctl
+from sklearn import linear_model, metrics, pipeline, preprocessing
+
+from cloc_jax.data import drawn_knees
+
+
+def kappa(labels, predicted):
+    return metrics.cohen_kappa_score(labels, predicted, weights="quadratic")
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Many grades; nothing is drawn."""
+    return drawn_knees.Knees(20_000, seed=5)
+
+
+def test_items_do_not_depend_on_order_or_on_the_instance():
+    knees = drawn_knees.Knees(12)
+    forwards = [knees[i] for i in range(12)]
+    backwards = [knees[i] for i in reversed(range(12))][::-1]
+    np.testing.assert_array_equal(forwards, backwards)
+    tail = drawn_knees.Knees(5, start=7)
+    np.testing.assert_array_equal(forwards[7:], [tail[i] for i in range(5)])
+    np.testing.assert_array_equal(knees.labels[7:], tail.labels)
+    np.testing.assert_array_equal(knees.severities[7:], tail.severities)
+    assert knees.ids[7:] == tail.ids
+    assert tail.ids[0] == "knee-0-000007"
+
+
+def test_items_are_the_same_from_threads():
+    knees = drawn_knees.Knees(64)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        threaded = list(pool.map(knees.__getitem__, range(64)))
+    np.testing.assert_array_equal(threaded, [knees[i] for i in range(64)])
+
+
+def test_numpy_integers_count_and_index():
+    knees = drawn_knees.Knees(np.int64(3), start=np.int32(1), size=[32, 48])
+    np.testing.assert_array_equal(
+        knees[np.int64(2)], drawn_knees.Knees(4, size=(32, 48))[3]
+    )
+
+
+def test_seeds_and_indices_give_other_knees():
+    first, second = drawn_knees.Knees(20), drawn_knees.Knees(20, seed=1)
+    assert not set(first.ids) & set(second.ids)
+    images = [source[i].tobytes() for source in (first, second) for i in range(20)]
+    assert len(set(images)) == 40
+    severities = np.concatenate([first.severities, second.severities])
+    assert len(np.unique(severities)) == 40
+
+
+def test_grader_noise_changes_labels_only():
+    sure = drawn_knees.Knees(400, grader_noise=0.0)
+    unsure = drawn_knees.Knees(400, grader_noise=0.1)
+    np.testing.assert_array_equal(sure.severities, unsure.severities)
+    np.testing.assert_array_equal(sure.true_labels, unsure.true_labels)
+    np.testing.assert_array_equal(sure[3], unsure[3])
+    assert (sure.labels != unsure.labels).any()
+
+
+@pytest.mark.parametrize("size", [(16, 16), (32, 32), (64, 64), (48, 96), (224, 160)])
+def test_shape_and_type(size):
+    knees = drawn_knees.Knees(6, size=size)
+    assert len(knees) == len(knees.ids) == 6
+    for image in [knees[i] for i in range(6)]:
+        assert image.shape == (*size, 1)
+        assert image.dtype == np.uint8
+        assert image.std() > 5  # something is drawn
+    assert knees.labels.dtype == knees.true_labels.dtype == np.int32
+    assert knees.severities.dtype == np.float64
+
+
+def test_sizes_show_the_same_knee():
+    for index in range(8):
+        small = drawn_knees.Knees(8, size=(64, 64))[index]
+        large = drawn_knees.Knees(8, size=(192, 192))[index]
+        shrunk = cv2.resize(large, (64, 64), interpolation=cv2.INTER_AREA)
+        assert np.corrcoef(small.ravel(), shrunk.ravel())[0, 1] > 0.93
+
+
+def test_thresholds_and_gaps_are_unequal():
+    edges = np.array([0.0, *drawn_knees.THRESHOLDS, 1.0])
+    widths = np.diff(edges)
+    assert len(widths) == len(drawn_knees.RANKS) == len(drawn_knees.SHARES)
+    assert (widths > 0).all()
+    centres = (edges[:-1] + edges[1:]) / 2
+    np.testing.assert_allclose(centres, [0.08, 0.21, 0.38, 0.67, 0.92])
+    np.testing.assert_allclose(np.diff(centres), [0.13, 0.17, 0.29, 0.25])
+
+
+def test_a_threshold_belongs_to_the_grade_above():
+    thresholds = np.array(drawn_knees.THRESHOLDS)
+    below = np.nextafter(thresholds, 0.0)
+    np.testing.assert_array_equal(drawn_knees.grade(below), [0, 1, 2, 3])
+    np.testing.assert_array_equal(drawn_knees.grade(thresholds), [1, 2, 3, 4])
+
+
+def test_sure_graders_cut_the_severity():
+    knees = drawn_knees.Knees(2000, grader_noise=0.0)
+    counted = sum((knees.severities >= t).astype(int) for t in drawn_knees.THRESHOLDS)
+    np.testing.assert_array_equal(knees.labels, counted)
+    np.testing.assert_array_equal(knees.true_labels, counted)
+
+
+def test_shares_and_centres_are_the_documented_ones(population):
+    counts = np.bincount(population.true_labels, minlength=5)
+    np.testing.assert_allclose(counts / len(population), drawn_knees.SHARES, atol=0.012)
+    observed = np.bincount(population.labels, minlength=5) / len(population)
+    np.testing.assert_allclose(observed, drawn_knees.SHARES, atol=0.02)
+    sums = np.bincount(population.true_labels, population.severities)
+    np.testing.assert_allclose(sums / counts, [0.08, 0.21, 0.38, 0.67, 0.92], atol=0.01)
+
+
+def test_graders_err_only_near_a_threshold(population):
+    wrong = population.labels != population.true_labels
+    assert 0.05 < wrong.mean() < 0.15
+    assert np.abs(population.labels - population.true_labels).max() == 1
+    distance = np.abs(
+        population.severities[:, None] - np.array(drawn_knees.THRESHOLDS)
+    ).min(axis=1)
+    assert distance[wrong].max() <= 3 * drawn_knees.GRADER_NOISE
+    assert 0.95 < kappa(population.labels, population.true_labels) < 0.98
+
+
+def test_both_sides_occur_and_mirror_the_image():
+    images = {True: [], False: []}
+    for index in range(300):
+        is_right = drawn_knees.nuisance(np.random.default_rng(index))["side"] > 0
+        image = drawn_knees.draw(0.7, np.random.default_rng(index))[..., 0]
+        images[is_right].append(image)
+    right, left = np.mean(images[True], axis=0), np.mean(images[False], axis=0)
+    assert min(len(images[True]), len(images[False])) > 100
+    # Only the sign of what is not symmetric, e.g. the fibula, differs.
+    odd_right, odd_left = right - right[:, ::-1], left - left[:, ::-1]
+    assert np.corrcoef(odd_right.ravel(), odd_left.ravel())[0, 1] < -0.5
+
+
+def test_severity_alone_changes_a_knee_gradually():
+    def knee(severity):
+        return drawn_knees.draw(severity, np.random.default_rng(3)).astype(float)
+
+    healthy = knee(0.0)
+    change = [np.abs(knee(s) - healthy).mean() for s in np.linspace(0.0, 1.0, 6)]
+    assert change[0] == 0.0
+    assert (np.diff(change) > 0).all()
+    # Pose, exposure and noise stay, or hardly a pixel would.
+    assert (knee(1.0) == healthy).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"count": 0},
+        {"count": -1},
+        {"count": 2, "start": -1},
+        {"count": 2, "seed": -1},
+        {"count": 2, "size": (64, 64, 1)},
+        {"count": 2, "size": (64, 8)},
+        {"count": 2, "grader_noise": -0.1},
+        {"count": 2, "grader_noise": float("nan")},
+    ],
+)
+def test_bad_arguments_are_refused(arguments):
+    name, value = list(arguments.items())[-1]
+    with pytest.raises(ValueError, match=name) as refusal:
+        drawn_knees.Knees(**arguments)
+    assert str(value) in str(refusal.value)
+
+
+@pytest.mark.parametrize("severity", [-0.01, 1.01, float("nan")])
+def test_severities_outside_the_scale_are_refused(severity):
+    with pytest.raises(ValueError, match="severity"):
+        drawn_knees.draw(severity, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("index", [-1, 3, 1000])
+def test_items_outside_are_refused(index):
+    with pytest.raises(IndexError, match="0 .. 2"):
+        drawn_knees.Knees(3)[index]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    knees = drawn_knees.Knees(3000)
+    return np.stack([knees[i][..., 0] for i in range(3000)]), knees.labels
+
+
+@pytest.mark.parametrize("seen", ["mean", "pixels"])
+def test_no_linear_reading(drawn, seen):
+    images, labels = drawn
+    if seen == "mean":
+        features = images.mean(axis=(1, 2))[:, None]
+    else:
+        blocks = images.reshape(-1, 16, 4, 16, 4)
+        features = blocks.mean(axis=(2, 4)).reshape(len(images), 256)
+    for strength in (0.01, 0.1, 1.0):
+        reader = pipeline.make_pipeline(
+            preprocessing.StandardScaler(),
+            linear_model.LogisticRegression(C=strength, max_iter=500, tol=1e-3),
+        )
+        with threadpoolctl.threadpool_limits(1):  # threads wait longer than they work
+            reader.fit(features[:2000], labels[:2000])
+        assert kappa(labels[2000:], reader.predict(features[2000:])) < 0.6

@@ -1,0 +1,127 @@
+"""The pipeline: the planned items, images that depend on nothing else, no item lost."""
+
+import itertools
+
+import numpy as np
+
+from cloc_jax.data import pipeline
+from cloc_jax.data.augment import Augment
+from cloc_jax.data.samplers import BatchPlan
+
+
+class Noise:
+    """Twenty images of three ranks that count how often they are read."""
+
+    def __init__(self):
+        self.labels = np.arange(20, dtype=np.int32) % 3
+        self.ids = [f"item-{i}" for i in range(20)]
+        self.reads = np.zeros(20, int)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        self.reads[index] += 1
+        rng = np.random.default_rng(index)
+        return rng.integers(0, 256, (12, 10, 1), dtype=np.uint8)
+
+
+def prepared(source, cache_bytes, **options):
+    return pipeline.Prepared(
+        source,
+        size=(8, 8),
+        crop=None,
+        equalize=False,
+        channels=1,
+        cache_bytes=cache_bytes,
+        **options,
+    )
+
+
+def batches(first_step=0, threads=1, views=1, count=5):
+    source = Noise()
+    plan = BatchPlan(source.labels, 6)
+    stream = pipeline.training_batches(
+        source,
+        plan,
+        draw=pipeline.augmented(
+            source, Augment(rotate_degrees=30, flip_horizontal=0.5)
+        ),
+        views=views,
+        seed=(3,),
+        first_step=first_step,
+        threads=threads,
+    )
+    return list(itertools.islice(stream, count)), plan, source
+
+
+def test_batches_hold_the_planned_items():
+    got, plan, source = batches()
+    for step, batch in enumerate(got):
+        np.testing.assert_array_equal(batch["id"], plan.batch(step))
+        np.testing.assert_array_equal(batch["label"], source.labels[plan.batch(step)])
+        assert batch["image"].shape == (6, 12, 10, 1) and batch["mask"].all()
+
+
+def test_images_depend_on_the_step_alone():
+    whole, _, _ = batches(count=6)
+    later, _, _ = batches(first_step=3, threads=3, count=3)
+    for a, b in zip(whole[3:], later, strict=True):
+        np.testing.assert_array_equal(a["image"], b["image"])
+    assert (np.asarray(whole[0]["image"]) != np.asarray(whole[1]["image"])).any()
+
+
+def test_a_number_of_steps_is_the_beginning_of_all_of_them():
+    source = Noise()
+    plan = BatchPlan(source.labels, 6)
+    settings = {"draw": pipeline.augmented(source, Augment(scale=0.5)), "views": 1}
+    settings |= {"seed": (3,), "threads": 2}
+    streams = [
+        pipeline.training_batches(source, plan, first_step=1, steps=steps, **settings)
+        for steps in (2, None)
+    ]
+    some = list(streams[0])
+    assert len(some) == 2
+    for batch, same in zip(some, streams[1], strict=False):
+        np.testing.assert_array_equal(batch["image"], same["image"])
+
+
+def test_several_views_are_different_looks_at_the_same_items():
+    (batch, *_), plan, _ = batches(views=2)
+    one, two = batch["image"]
+    assert one.shape == two.shape == (6, 12, 10, 1)
+    assert (np.asarray(one) != np.asarray(two)).any()
+
+
+def test_evaluation_sees_every_item_once():
+    source = Noise()
+    got = list(pipeline.evaluation_batches(source, 8, threads=2))
+    ids = np.concatenate([b["id"] for b in got])
+    real = np.concatenate([b["mask"] for b in got])
+    assert len(got) == 3 and all(len(b["id"]) == 8 for b in got)
+    np.testing.assert_array_equal(ids[real], np.arange(20))
+
+
+def test_prepared_images_are_kept_while_they_fit():
+    for cache_bytes, reads in ((20 * 64, 1), (20 * 64 - 1, 2)):
+        source = Noise()
+        small = prepared(source, cache_bytes)
+        first, again = small[7], small[7]
+        np.testing.assert_array_equal(first, again)
+        assert first.shape == (8, 8, 1) and source.reads[7] == reads
+
+
+def test_evaluation_sees_the_centre_and_training_the_whole_of_a_random_crop():
+    source = Noise()
+    change = Augment(random_crop=0.25)
+    for cache_bytes in (0, 20 * 64):
+        items = prepared(source, cache_bytes, random_crop=0.25)
+        whole = items.whole(3)
+        assert whole.shape == (8, 8, 1)
+        np.testing.assert_array_equal(items[3], whole[1:7, 1:7])
+        draw = pipeline.augmented(items, change)
+        drawn = [draw(3, np.random.default_rng(seed)) for seed in range(60)]
+        windows = {view.tobytes() for view in drawn}
+        assert len(windows) == 9  # every one there is
+        assert all(view.shape == (6, 6, 1) for view in drawn)
+        assert whole[:6, :6].tobytes() in windows

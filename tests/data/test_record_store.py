@@ -1,0 +1,579 @@
+"""Preparation: what is stored, and that it is whole or made again."""
+
+import hashlib
+import json
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import cv2
+import miniatures
+import numpy as np
+import pytest
+from launching import ROOT
+from PIL import Image
+
+from cloc_jax.data import images
+from cloc_jax.data.layouts import folder, retinamnist
+from cloc_jax.data.layouts.listing import Item
+from cloc_jax.data.prepared import record_store, stored_image
+from cloc_jax.data.prepared.records import Records
+
+WANTED = stored_image.Wanted(
+    size=(8, 8), crop=None, equalize=False, channels=3, max_pixels=images.MAX_PIXELS
+)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return miniatures.folder(tmp_path / "source", (5, 4))
+
+
+def prepare(source, tmp_path, wanted=WANTED, **options):
+    listing = folder.scan(source)
+    said = []
+    home = record_store.home(tmp_path / "prepared", "folder", source)
+    made = record_store.prepare(listing.items, home, wanted, say=said.append, **options)
+    return made, listing, said
+
+
+def records(made, listing, channels=3):
+    items = [item for item in listing.items if item.id in made.positions]
+    return Records(
+        made,
+        [item.id for item in items],
+        [item.label for item in items],
+        paths=[item.path for item in items],
+        channels=channels,
+    )
+
+
+def digest(made):
+    """A hash of every record, in order."""
+    from cloc_jax.data.prepared import tfds_builder
+
+    found = hashlib.sha256()
+    for example in tfds_builder.read(made.path):
+        found.update(example["id"] + b"\0" + example["image"])
+    return found.hexdigest()
+
+
+# --- what is stored ---
+
+
+def test_small_images_keep_their_bytes(source, tmp_path):
+    from cloc_jax.data.prepared import tfds_builder
+
+    made, listing, said = prepare(source, tmp_path)
+    stored = tfds_builder.read(made.path)
+    assert len(stored) == 9 and made.bad == {}
+    for item in listing.items:
+        example = stored[made.positions[item.id]]
+        assert example["id"].decode() == item.id
+        assert example["image"] == item.path.read_bytes()
+    assert len(said) == 1 and said[0].startswith("preparing 9 images once, in ")
+    assert made.facts["smallest"] == [12, 10] and made.facts["changed"] == 0
+
+
+def test_records_are_what_reading_the_files_gives(source, tmp_path):
+    made, listing, _ = prepare(source, tmp_path)
+    for channels in (1, 3):
+        part = records(made, listing, channels)
+        assert part.labels.dtype == np.int32 and len(part) == 9
+        for i in range(len(part)):
+            expected = images.read(part.paths[i], channels=channels)
+            np.testing.assert_array_equal(part[i], expected)
+    copy = pickle.loads(pickle.dumps(part))
+    np.testing.assert_array_equal(copy[3], part[3])
+    assert copy.ids == part.ids and copy.paths == part.paths
+
+
+def test_records_can_be_read_by_threads(source, tmp_path):
+    made, listing, _ = prepare(source, tmp_path)
+    part = records(made, listing)
+    expected = [part[i] for i in range(9)]
+    wrong = []
+
+    def read(seed):
+        for i in np.random.default_rng(seed).integers(0, 9, 60):
+            if (part[int(i)] != expected[i]).any():
+                wrong.append(i)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_large_images_are_shrunk_without_changing_what_is_seen(tmp_path, channels):
+    source = miniatures.folder(tmp_path / "source", (3, 3))
+    for i, size in enumerate([(60, 90), (200, 40), (7, 400)]):
+        miniatures.picture(source / "0" / f"large{i}.png", i, size)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned
+    noise = np.random.default_rng(0).integers(0, 256, (64, 32, 3), np.uint8)
+    Image.fromarray(noise).save(source / "1" / "turned.jpg", exif=exif)
+    wanted = WANTED._replace(size=(16, 12), channels=channels)
+    made, listing, _ = prepare(source, tmp_path, wanted)
+    part = records(made, listing, channels)
+    assert made.facts["changed"] == 4
+    for i, id_ in enumerate(part.ids):
+        direct = images.read(part.paths[i], channels=channels)
+        np.testing.assert_array_equal(
+            images.prepare(part[i], size=(16, 12)),
+            images.prepare(direct, size=(16, 12)),
+            err_msg=id_,
+        )
+        assert part[i].shape[0] * part[i].shape[1] <= 4 * 16 * 12
+    assert made.facts["sizes"] == 5
+    assert made.facts["least_height"] == 7 and made.facts["least_width"] == 10
+
+
+def test_faces_are_aligned(tmp_path):
+    path = tmp_path / "face.png"
+    miniatures.picture(path, 0, (100, 100))
+    item = Item("face.png", path, 0, eyes=(30.0, 40.0, 60.0, 50.0))
+    made = record_store.prepare(
+        [item], tmp_path / "p", WANTED._replace(size=(256, 256)), say=lambda _: None
+    )
+    part = Records(made, ["face.png"], [0], paths=[path], channels=3)
+    assert part[0].shape == (256, 256, 3) and made.facts["changed"] == 1
+    bad = item._replace(eyes=(5.0, 5.0, 5.0, 5.0))
+    made = record_store.prepare([bad], tmp_path / "p", WANTED, say=lambda _: None)
+    assert "both eyes" in made.bad["face.png"] and made.positions == {}
+
+
+def test_rows_of_an_array_file(tmp_path):
+    path = miniatures.retinamnist(tmp_path)
+    listing = retinamnist.scan(path)
+    made = record_store.prepare(
+        listing.items,
+        tmp_path / "p",
+        WANTED._replace(size=(28, 28)),
+        say=lambda _: None,
+    )
+    arrays = np.load(path)
+    items = listing.items
+    part = Records(
+        made, [i.id for i in items], [i.label for i in items], paths=None, channels=3
+    )
+    for i, item in enumerate(items):
+        array, row = item.row
+        np.testing.assert_array_equal(part[i], arrays[array][row])
+
+
+def test_shards_are_read_as_one(tmp_path, monkeypatch):
+    source = miniatures.folder(tmp_path / "source", (9, 8))
+    whole, listing, _ = prepare(source, tmp_path)
+    monkeypatch.setattr(preparation, "SHARD_BYTES", 1500)
+    made, _, _ = prepare(source, tmp_path / "again")
+    assert len(list(made.path.rglob("*.array_record*"))) > 3
+    assert digest(made) == digest(whole)
+
+
+def test_kinds_of_images(tmp_path):
+    source = miniatures.folder(tmp_path / "source", (2, 2))
+    grey = np.random.default_rng(0).integers(0, 256, (12, 10), np.uint8)
+    Image.fromarray(grey).save(source / "0" / "grey.png")
+    Image.fromarray(np.stack([grey] * 3, 2)).save(source / "0" / "grey_as_colour.png")
+    Image.fromarray(grey.astype(np.uint16) * 257).save(source / "1" / "deep.tif")
+    cmyk = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+    cmyk.save(source / "1" / "print.jpg")
+    Image.fromarray(grey).save(source / "1" / "small.webp", lossless=True)
+    made, listing, _ = prepare(source, tmp_path)
+    assert made.facts["grey"] == 4 and made.bad == {}
+    part = records(made, listing)
+    np.testing.assert_array_equal(part[part.ids.index("1/deep.tif")][:, :, 0], grey)
+
+
+def test_names_that_are_not_text(tmp_path):
+    source = miniatures.folder(tmp_path / "source", (3, 3))
+    odd = os.fsencode(source / "0") + b"/caf\xe9.png"
+    try:
+        os.rename(source / "0" / "00.png", odd)
+    except OSError:
+        pytest.skip("this file system wants text")
+    made, listing, _ = prepare(source, tmp_path)
+    part = records(made, listing)
+    place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
+    expected = images.read(os.fsdecode(odd), channels=3)
+    np.testing.assert_array_equal(part[place], expected)
+    again, _, said = prepare(source, tmp_path)
+    assert again == made and said == []
+
+
+# --- bad images ---
+
+
+def spoil(source):
+    """Every kind of file that cannot be read; ids with a word of the reason."""
+    good = source / "0" / "photo.jpg"
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
+    Image.fromarray(noise).save(good)
+    data = good.read_bytes()
+    (source / "0" / "short.jpg").write_bytes(data[: len(data) // 2])
+    (source / "0" / "empty.png").touch()
+    (source / "1" / "text.png").write_text("hello")
+    (source / "1" / "bomb.png").write_bytes(miniatures.bomb())
+    return {
+        "0/short.jpg": "cut short",
+        "0/empty.png": "0 bytes",
+        "1/text.png": "not an image",
+        "1/bomb.png": "400,000,000 pixels, more than the limit of 89,478,485",
+    }
+
+
+def test_bad_images_are_listed_and_the_others_stored(source, tmp_path):
+    reasons = spoil(source)
+    made, listing, _ = prepare(source, tmp_path)
+    assert sorted(made.bad) == sorted(reasons)
+    for id_, words in reasons.items():
+        assert words in made.bad[id_] and not made.bad[id_].startswith(id_)
+    assert len(made.positions) == 10
+    part = records(made, listing)
+    for i in range(10):
+        expected = images.read(part.paths[i], channels=3)
+        seen = [images.prepare(image, size=(8, 8)) for image in (part[i], expected)]
+        np.testing.assert_array_equal(*seen)
+    # All of it is known without reading again.
+    again, _, said = prepare(source, tmp_path)
+    assert again == made and said == []
+
+
+def test_a_file_that_vanishes_is_bad(source, tmp_path):
+    listing = folder.scan(source)
+    listing.items[2].path.unlink()
+    made = record_store.prepare(
+        listing.items, tmp_path / "p", WANTED, say=lambda _: None
+    )
+    assert made.bad == {listing.items[2].id: "there is no such file"}
+
+
+def test_nothing_but_bad_images(tmp_path):
+    for rank in "01":
+        (tmp_path / "source" / rank).mkdir(parents=True)
+        (tmp_path / "source" / rank / "a.png").touch()
+    made, _, _ = prepare(tmp_path / "source", tmp_path)
+    assert len(made.bad) == 2 and made.positions == {}
+
+
+# --- made once, whole, and again when it must be ---
+
+
+def times(made):
+    return [path.stat().st_mtime_ns for path in sorted(made.path.rglob("*"))]
+
+
+def test_made_once(source, tmp_path):
+    made, _, _ = prepare(source, tmp_path)
+    before = times(made)
+    again, _, said = prepare(source, tmp_path)
+    assert again == made and said == [] and times(made) == before
+
+
+@pytest.mark.parametrize("change", ["touch", "content", "more", "fewer", "rename"])
+def test_changed_sources_are_prepared_again(source, tmp_path, change):
+    made, _, _ = prepare(source, tmp_path)
+    path = source / "0" / "00.png"
+    if change == "touch":
+        os.utime(path, ns=(1, 1))
+    elif change == "content":
+        miniatures.picture(path, 99)
+    elif change == "more":
+        miniatures.picture(source / "1" / "new.png")
+    elif change == "fewer":
+        path.unlink()
+    else:
+        path.rename(source / "0" / "zz.png")
+    again, listing, said = prepare(source, tmp_path)
+    assert again.path != made.path and said[0].startswith("preparing ")
+    part = records(again, listing)
+    for i in range(len(part)):
+        np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
+    assert record_store.stale(again.path) == [made.path]
+    record_store.remove([made.path])
+    assert not made.path.exists() and record_store.stale(again.path) == []
+
+
+def test_other_wishes_are_another_preparation_and_none_is_stale(source, tmp_path):
+    paths = set()
+    for wanted in (
+        WANTED,
+        WANTED._replace(size=(4, 4)),
+        WANTED._replace(channels=1),
+        WANTED._replace(crop=(6, 6)),
+    ):
+        made, _, _ = prepare(source, tmp_path, wanted)
+        paths.add(made.path)
+        assert record_store.stale(made.path) == []
+    assert len(paths) == 4
+
+
+@pytest.mark.parametrize("damage", ["manifest", "cut", "gone", "garbage"])
+def test_a_damaged_preparation_is_made_again(source, tmp_path, damage):
+    made, _, _ = prepare(source, tmp_path)
+    expected = digest(made)
+    shard = next(made.path.rglob("*.array_record*"))
+    if damage == "manifest":
+        (made.path / "prepared.json").unlink()
+    elif damage == "cut":
+        shard.write_bytes(shard.read_bytes()[:-100])
+    elif damage == "gone":
+        shard.unlink()
+    else:
+        (made.path / "prepared.json").write_text('{"ids": [')
+    again, _, said = prepare(source, tmp_path)
+    assert "is damaged and made again" in said[0]
+    assert again == made and digest(again) == expected
+
+
+def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch):
+    store = stored_image.store
+
+    def stop(item, *, wanted):
+        if item.id.startswith("1/02"):
+            raise KeyboardInterrupt
+        return store(item, wanted=wanted)
+
+    monkeypatch.setattr(storing, "store", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tmp_path)
+    (home,) = (tmp_path / "prepared").iterdir()
+    assert [path.name for path in home.iterdir()] == ["lock"]
+    monkeypatch.undo()
+    made, _, said = prepare(source, tmp_path)
+    assert len(made.positions) == 9 and len(said) == 1
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from cloc_jax.data import preparation, storing
+from cloc_jax.data.layouts import folder
+
+source, target, die_at = sys.argv[1:]
+record_store.SHARD_BYTES = 3000  # several shards, so that some are written
+store = stored_image.store
+def killed(item, *, wanted):
+    if item.id == die_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return store(item, wanted=wanted)
+stored_image.store = killed
+wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
+items = folder.scan(source).items
+record_store.prepare(items, pathlib.Path(target), wanted, say=lambda text: print(text))
+"""
+
+
+def test_killed_and_run_again_is_complete_and_identical(tmp_path):
+    source = miniatures.folder(tmp_path / "source", (12, 12))
+    target = tmp_path / "killed"
+
+    def run(die_at, target=target):
+        return subprocess.run(
+            [sys.executable, "-c", KILLED, source, target, die_at],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    for die_at in ("1/07.png", "0/02.png"):
+        assert run(die_at).returncode == -signal.SIGKILL
+        assert any(target.glob("part-*/**/*"))  # killed in the middle
+        assert not any(target.glob("records-*"))
+    finished = run("")
+    assert finished.returncode == 0, finished.stderr
+    assert "interrupted; starting anew" in finished.stdout
+    assert not any(target.glob("part-*"))
+    assert run("", tmp_path / "whole").returncode == 0
+    digests = []
+    for home in (target, tmp_path / "whole"):
+        (path,) = home.glob("records-*")
+        manifest = json.loads((path / "prepared.json").read_text())
+        positions = {id_: i for i, id_ in enumerate(manifest["ids"])}
+        made = record_store.Preparation(path, positions, {}, {})
+        assert len(positions) == 24
+        digests.append(digest(made))
+    assert digests[0] == digests[1]
+
+
+def test_two_at_once_prepare_once(source, tmp_path):
+    said = []
+    started = threading.Event()
+    store = stored_image.store
+
+    def slow(item, *, wanted):
+        started.set()
+        time.sleep(0.05)
+        return store(item, wanted=wanted)
+
+    listing = folder.scan(source)
+
+    def work():
+        made.append(
+            record_store.prepare(listing.items, tmp_path / "p", WANTED, say=said.append)
+        )
+
+    made: list = []
+    first, second = threading.Thread(target=work), threading.Thread(target=work)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storing, "store", slow)
+        first.start()
+        started.wait(10)
+        second.start()
+        first.join()
+        second.join()
+    assert made[0] == made[1]
+    assert sum(text.startswith("preparing") for text in said) == 1
+    assert sum("another process" in text for text in said) == 1
+
+
+def test_a_file_system_without_locks(source, tmp_path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(record_store.fcntl, "flock", refuse)
+    made, _, said = prepare(source, tmp_path)
+    assert len(made.positions) == 9 and len(said) == 1
+    # Another process was quicker: what it made is used.
+    home = made.path.parent
+    moved = home / "other"
+    made.path.rename(moved)
+    facts = record_store.Notes.facts
+
+    def slower(notes):
+        moved.rename(made.path)
+        return facts(notes)
+
+    monkeypatch.setattr(record_store.Notes, "facts", slower)
+    again, _, _ = prepare(source, tmp_path)
+    assert again == made and not any(home.glob("part-*"))
+
+
+# --- where it may be written ---
+
+
+def test_never_inside_the_sources(source):
+    for inside in (source, source / "prepared"):
+        with pytest.raises(
+            ValueError, match="lies inside data.root=.*never written to"
+        ):
+            record_store.home(inside, "folder", source)
+
+
+FULL = """
+import pathlib, resource, signal, sys
+from cloc_jax.data import preparation, storing
+from cloc_jax.data.layouts import folder
+
+wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
+items = folder.scan(sys.argv[1]).items
+import cloc_jax.data.builder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # writes fail from here on
+try:
+    record_store.prepare(items, pathlib.Path(sys.argv[2]), wanted)
+except OSError as error:
+    sys.exit(f"OSError: {error}")
+"""
+
+
+def test_writes_that_fail_are_told_and_leave_nothing(source, tmp_path):
+    target = tmp_path / "p"
+    process = subprocess.run(
+        [sys.executable, "-c", FULL, source, target],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.returncode == 1
+    assert "OSError: " in process.stderr and "data.prepared" in process.stderr
+    assert "Traceback" not in process.stderr
+    assert [path.name for path in target.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("where", ["records", "manifest"])
+def test_a_full_disk(source, tmp_path, monkeypatch, where):
+
+    def full(*arguments, **options):
+        if where == "manifest":
+            raise OSError(28, "No space left on device")
+        # What ArrayRecord says.
+        raise RuntimeError("write() failed: No space left on device; writing x")
+
+    write_text = pathlib.Path.write_text
+    if where == "records":
+        monkeypatch.setattr(builder, "write", full)
+    else:
+        monkeypatch.setattr(
+            pathlib.Path,
+            "write_text",
+            lambda path, *a, **k: (
+                full() if path.name == "prepared.json" else write_text(path, *a, **k)
+            ),
+        )
+    with pytest.raises(OSError, match="disk of .* is full.*data.prepared"):
+        prepare(source, tmp_path)
+    monkeypatch.undo()
+    made, _, said = prepare(source, tmp_path)
+    assert len(made.positions) == 9 and len(said) == 1
+
+
+def test_a_folder_that_cannot_be_written_to(source, tmp_path):
+    (tmp_path / "prepared").write_text("a file where a folder should be")
+    with pytest.raises(OSError, match="cannot be written to .*data.prepared"):
+        prepare(source, tmp_path)
+
+
+def test_sources_may_be_read_only(source, tmp_path):
+    before = sorted((p, p.stat().st_mtime_ns) for p in source.rglob("*"))
+    for path in [*source.rglob("*"), source]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    made, _, _ = prepare(source, tmp_path)
+    assert len(made.positions) == 9
+    assert sorted((p, p.stat().st_mtime_ns) for p in source.rglob("*")) == before
+
+
+MEMORY = """
+import pathlib, resource, sys
+from cloc_jax.data import builder, preparation, storing
+from cloc_jax.data.layouts.listing import Item
+
+wanted = stored_image.Wanted((224, 224), None, False, 3, 10**9)
+paths = sorted(pathlib.Path(sys.argv[1]).iterdir())
+items = [Item(path.name, path, 0) for path in paths]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+record_store.prepare(items, pathlib.Path(sys.argv[2]), wanted, threads=4)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded(tmp_path):
+    # Decoding takes 4 to 5 copies of the pixels for a moment; of one image at a time,
+    # not of as many as there are threads.
+    (tmp_path / "large").mkdir()
+    picture = np.zeros((5000, 8000, 3), np.uint8)
+    picture[::7] = 200
+    _, data = cv2.imencode(".png", picture)
+    for i in range(8):
+        (tmp_path / "large" / f"{i}.png").write_bytes(data.tobytes())
+    process = subprocess.run(
+        [sys.executable, "-c", MEMORY, tmp_path / "large", tmp_path / "p"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr
+    grown = int(process.stdout.split()[-1]) / 1024  # MiB
+    assert grown < 6 * picture.nbytes / 2**20, f"{grown:.0f} MiB"

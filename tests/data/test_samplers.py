@@ -1,0 +1,130 @@
+"""Batch rules as properties over random label sets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloc_jax.data.samplers import BatchPlan
+
+
+def keeps_the_rule(labels):
+    _, counts = np.unique(labels, return_counts=True)
+    return len(counts) >= 2 and counts.min() >= 2
+
+
+# Counts of 2 to 60 samples in 2 to 9 ranks, very uneven ones among them.
+cases = st.tuples(
+    st.lists(st.integers(2, 60), min_size=2, max_size=9),
+    st.integers(2, 60),
+    st.integers(0, 99),
+)
+
+
+def made(case, mode):
+    counts, half, seed = case
+    labels = np.repeat(np.arange(len(counts)), counts)
+    labels = np.random.default_rng(seed).permutation(labels)
+    half = min(half, sum(n // 2 for n in counts))
+    return labels, BatchPlan(labels, 2 * half, mode=mode, seed=(seed,))
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases)
+def test_natural(case):
+    labels, plan = made(case, "natural")
+    for epoch in range(2):
+        steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
+        batches = [plan.batch(step) for step in steps]
+        assert batches
+        assert all(len(b) == plan.batch_size for b in batches)
+        assert all(keeps_the_rule(labels[b]) for b in batches)
+        seen = np.concatenate(batches)
+        assert len(np.unique(seen)) == len(seen)  # at most once an epoch
+        assert len(labels) - len(seen) == plan.left_out
+    _, counts = np.unique(labels, return_counts=True)
+    pairs = counts // 2
+    if pairs.sum() - pairs.max() >= pairs.sum() * 2 // plan.batch_size:
+        # No rank crowds out the others: less than a batch and the odd ones is left.
+        assert plan.left_out < plan.batch_size + len(counts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases)
+def test_balanced(case):
+    labels, plan = made(case, "balanced")
+    counts = np.unique(labels, return_counts=True)[1]
+    for step in range(2 * plan.steps_per_epoch):
+        chosen = plan.batch(step)
+        assert len(chosen) == plan.batch_size
+        assert keeps_the_rule(labels[chosen])
+        drawn = np.bincount(labels[chosen], minlength=len(counts))
+        assert drawn.max() - drawn[drawn > 0].min() <= 2  # a pair more at most
+        for rank, n in enumerate(drawn):
+            mine = chosen[labels[chosen] == rank]
+            assert len(np.unique(mine)) == min(n, counts[rank])
+
+
+def test_balanced_draws_ranks_and_items_evenly():
+    labels = np.repeat(np.arange(4), [100, 10, 30, 60])
+    plan = BatchPlan(labels, 16, mode="balanced")
+    seen = np.concatenate([plan.batch(s) for s in range(20 * plan.steps_per_epoch)])
+    assert np.ptp(np.bincount(labels[seen])) == 0
+    rare = np.bincount(seen, minlength=200)[100:110]
+    assert rare.max() - rare.min() < 0.2 * rare.mean()
+
+
+def test_more_ranks_than_pairs_in_a_batch():
+    labels = np.repeat(np.arange(50), 4)
+    for mode in ("natural", "balanced"):
+        plan = BatchPlan(labels, 8, mode=mode)
+        seen = [plan.batch(s) for s in range(plan.steps_per_epoch)]
+        assert all(keeps_the_rule(labels[b]) for b in seen)
+
+
+def test_a_function_of_seed_and_step_alone():
+    labels = np.arange(90) % 3
+    for mode in ("natural", "balanced"):
+        plan = BatchPlan(labels, 8, mode=mode, seed=(4, 1))
+        forward = [plan.batch(s) for s in range(40)]
+        again = BatchPlan(labels, 8, mode=mode, seed=(4, 1))
+        for step in reversed(range(40)):
+            np.testing.assert_array_equal(again.batch(step), forward[step])
+        other = BatchPlan(labels, 8, mode=mode, seed=(5, 1))
+        assert any((other.batch(s) != forward[s]).any() for s in range(3))
+        per = plan.steps_per_epoch
+        assert any((plan.batch(s) != plan.batch(s + per)).any() for s in range(per))
+
+
+def test_a_crowding_rank_never_fills_a_batch():
+    labels = np.array([0] * 96 + [1] * 4)
+    plan = BatchPlan(labels, 8)
+    assert plan.steps_per_epoch == 2  # as many as there are pairs of the other rank
+    assert plan.left_out == 84
+    assert all(keeps_the_rule(labels[plan.batch(s)]) for s in range(10))
+
+
+@pytest.mark.parametrize(
+    "labels, size, mode, message",
+    [
+        ([0] * 10, 4, "natural", "only rank 0"),
+        ([], 4, "natural", "no images"),
+        ([0, 0, 1, 1, 2], 4, "natural", "rank 2 has only one training image"),
+        ([0, 0, 1, 1], 5, "natural", "train.batch_size is 5.*Try 4 or 6"),
+        ([0, 0, 1, 1], 2, "natural", "Try 4"),
+        (
+            [0, 0, 1, 1],
+            8,
+            "natural",
+            "make only 2 pairs of one rank; make it at most 4",
+        ),
+        ([0, 0, 0, 1, 1, 1], 6, "natural", "only 2 pairs"),
+        ([0, 0, 1, 1], 4, "even", "train.sampling is 'even'"),
+    ],
+)
+def test_refused(labels, size, mode, message):
+    with pytest.raises(ValueError, match=message):
+        BatchPlan(np.array(labels, int), size, mode=mode)
+    if "rank 2" in message:
+        with pytest.raises(ValueError, match="rank 'severe' has only one"):
+            BatchPlan(np.array(labels), size, ranks=("mild", "moderate", "severe"))

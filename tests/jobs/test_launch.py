@@ -1,0 +1,402 @@
+"""The program as a user meets it: one finished run, and every way to misuse it."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from launching import ROOT, TINY, launch
+from tiny_runs import arrays
+
+from cloc_jax.jobs import evaluate, predict
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import predictions
+from cloc_jax.scoring.decisions import Decision
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder to work in."""
+    return tmp_path_factory.mktemp("launch")
+
+
+@pytest.fixture(scope="module")
+def finished(place):
+    """A run that nothing interrupted, made while TensorFlow would leave a trace."""
+    stub = place / "stub" / "tensorflow"
+    stub.mkdir(parents=True)
+    trace = place / "tensorflow-was-imported"
+    (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    path = os.pathsep.join([str(ROOT), str(stub.parent)])
+    process = launch(*TINY, "--run=whole", cwd=place, PYTHONPATH=path)
+    assert process.returncode == 0, process.stderr
+    assert not trace.exists()
+    return place / "whole", process
+
+
+def history(run):
+    rows = [json.loads(line) for line in (run / "history.jsonl").open()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def test_leaves_all_results(finished):
+    run, process = finished
+    for name in (
+        "config.json",
+        "history.jsonl",
+        "metrics.json",
+        "predictions.csv",
+        "confusion.png",
+        "calibration.png",
+        "nearest_1.jpg",
+        "margins.png",
+        "embedding.png",
+        "similarity.png",
+        "report.html",
+    ):
+        assert (run / name).stat().st_size > 0, name
+    assert list((run / "tensorboard").glob("events*"))
+    assert "joint ended after epoch 2" in process.stdout
+    assert "\x1b" not in process.stdout  # no terminal, no control sequences
+    assert process.stderr == ""
+
+
+def test_metrics_have_the_documented_keys(finished):
+    metrics = json.loads((finished[0] / "metrics.json").read_text())
+    for phase in ("phase_one", "final"):
+        for split, count in (("val", 20), ("test", 14)):
+            scores = metrics[phase][split]
+            assert scores["count"] == count
+            assert {"accuracy", "mae", "qwk", "one_off_accuracy"} < set(scores)
+            assert list(scores["boundaries"]) == ["0|1", "1|2", "2|3", "3|4"]
+            if phase == "final":
+                low, high = scores["intervals"]["accuracy"]
+                assert low <= scores["accuracy"] <= high and high - low > 0.1
+                rates = scores["intervals"]["boundaries"]
+                assert list(rates) == list(scores["boundaries"])
+    assert -1 <= metrics["order_score"]["overall"] <= 1
+    assert list(metrics["order_score"]["by_rank"]) == list("01234")
+    assert list(metrics["margins"]) == ["0|1", "1|2", "2|3", "3|4"]
+    assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
+    assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
+    assert metrics["critical"] == ["1|2"]
+    assert list(metrics["violated"]) == list(metrics["margins"])
+    shares = metrics["violated"].values()
+    assert all(share is None or 0 <= share <= 1 for share in shares)
+    assert any(share is not None for share in shares)
+
+
+def test_predictions_agree_with_metrics(finished):
+    run, _ = finished
+    rows = [r for r in csv.DictReader((run / "predictions.csv").open())]
+    test = [r for r in rows if r["split"] == "test"]
+    assert len(test) == 14 and len(rows) == 34
+    right = np.mean([r["true"] == r["predicted"] for r in test])
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert right == pytest.approx(metrics["final"]["test"]["accuracy"])
+    chances = np.array([[float(r[f"p_{k}"]) for k in range(5)] for r in rows])
+    np.testing.assert_allclose(chances.sum(1), np.ones(len(rows)), atol=1e-5)
+    assert (chances.argmax(1) == [int(r["predicted"]) for r in rows]).all()
+
+
+def test_phase_two_keeps_the_margins_to_the_bit(finished):
+    run, _ = finished
+    joint, refine = arrays(run, "joint"), arrays(run, "refine")
+    theta = [k for k in joint if "theta" in k]
+    assert len(theta) == 1
+    assert joint[theta[0]].tobytes() == refine[theta[0]].tobytes()
+    kernels = [k for k in joint if "kernel" in k]
+    assert all((joint[k] != refine[k]).any() for k in kernels)
+    rows = history(run)
+    assert rows[0]["margins"] != rows[1]["margins"]  # phase one moves them
+    assert rows[1]["margins"] == rows[2]["margins"] == rows[3]["margins"]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        # Five steps an epoch; the newest checkpoint is then of step eight.
+        ("SIGKILL joint 9", "SIGTERM refine 2"),
+        pytest.param(
+            (
+                "SIGKILL joint 3",
+                "SIGTERM joint 8",
+                "SIGKILL joint handed_over",
+                "SIGINT refine 4",
+                "SIGKILL refine evaluate",
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["each stage", "anywhere"],
+)
+def test_killed_and_resumed_equals_uninterrupted(finished, place, kills):
+    whole, _ = finished
+    parts = place / f"parts-{len(kills)}"
+    command = [*TINY, f"--run={parts.name}"]
+    for kill in kills:
+        resume = ["--resume"] if parts.exists() else []
+        process = launch(
+            *command,
+            *resume,
+            cwd=place,
+            script="tests/killed_launch.py",
+            CLOC_KILL=kill,
+        )
+        number = getattr(signal, kill.split()[0])
+        can_speak = number != signal.SIGKILL
+        code = 128 + number if can_speak else -number
+        assert process.returncode == code, (kill, process.stdout, process.stderr)
+        if can_speak:
+            assert "--resume" in process.stderr
+            assert f"{parts.name}/checkpoints" in process.stderr
+    process = launch(*command, "--resume", cwd=place)
+    assert process.returncode == 0, process.stderr
+    assert history(parts) == history(whole)
+    for stage in ("joint", "refine"):
+        a, b = arrays(whole, stage), arrays(parts, stage)
+        assert list(a) == list(b)
+        assert all(a[k].tobytes() == b[k].tobytes() for k in a)
+    one, other = (
+        json.loads((run / "metrics.json").read_text()) for run in (whole, parts)
+    )
+    assert one["final"] == other["final"] and one["margins"] == other["margins"]
+
+
+def test_an_existing_run_is_never_overwritten(finished, place):
+    process = launch(*TINY, "--run=whole", cwd=place)
+    assert process.returncode == 2
+    assert "--resume" in process.stderr and "--run=whole-2" in process.stderr
+
+
+def test_resuming_with_other_settings_is_refused(finished, place):
+    process = launch(
+        *TINY, "--run=whole", "--resume", "--config.train.batch_size=10", cwd=place
+    )
+    assert process.returncode == 2
+    assert "config.train.batch_size was 8, is now 10" in process.stderr
+
+
+def test_evaluate_makes_the_results_again(finished, place):
+    run, _ = finished
+    copy = place / "copy"
+    shutil.copytree(run, copy)
+    for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
+        (copy / name).unlink()
+    process = launch("evaluate", "--run=copy", cwd=place)
+    assert process.returncode == 0, process.stderr
+    for name in ("metrics.json", "predictions.csv"):
+        assert (copy / name).read_bytes() == (run / name).read_bytes()
+    assert (copy / "report.html").exists() and (copy / "confusion.png").exists()
+
+
+def test_predict_equals_the_evaluation(finished, place):
+    run, _ = finished
+    process = launch("predict", "--run=whole", run / "examples", cwd=place)
+    assert process.returncode == 0, process.stderr
+    rows = list(csv.DictReader((run / "predicted.csv").open()))
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    # The examples are test images, so their rows are in predictions.csv as well.
+    known = {
+        tuple(f"{float(r[f'p_{k}']):.4f}" for k in range(5))
+        for r in csv.DictReader((run / "predictions.csv").open())
+    }
+    assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
+
+
+def test_predict_goes_by_a_saved_decision(finished, place):
+    run, _ = finished
+    copy = place / "decided"
+    shutil.copytree(run, copy)
+    process = launch("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
+    assert process.returncode == 0, process.stderr
+    text = (copy / "decision.json").read_text()
+    decision = Decision.from_json(text, [str(k) for k in range(5)])
+    process = launch(
+        "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
+    )
+    assert process.returncode == 0, process.stderr
+    assert "labels by decided/decision.json" in process.stdout
+    assert "at 1|2 a missed image costs 9" in process.stdout
+    found = predictions.read(run / "predictions.csv", decision.ranks)["test"]
+    shown = decision.calibrated(found.probabilities)
+    labels = decision.apply(found.probabilities)
+    known = {
+        tuple(f"{p:.4f}" for p in shown[i]): (str(labels[i]), str(found.predicted[i]))
+        for i in range(len(labels))
+    }
+    rows = list(csv.DictReader((place / "by.csv").open()))
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    for row in rows:
+        chances = tuple(row[f"p_{k}"] for k in range(5))
+        assert (row["predicted"], row["most_likely"]) == known[chances]
+        mean = sum(k * float(p) for k, p in enumerate(chances))
+        assert float(row["expected"]) == pytest.approx(mean, abs=2e-3)
+    assert any(row["predicted"] != row["most_likely"] for row in rows)
+    (copy / "decision.json").write_text(text.replace("temperature", "heat"))
+    process = launch("predict", "--run=decided", run / "examples", cwd=place)
+    assert process.returncode == 2
+    assert "saved decision cannot be read" in process.stderr
+
+
+def test_predict_goes_on_past_a_broken_file(finished, place):
+    broken = place / "broken[old].png"  # not to be taken for markup
+    broken.write_bytes(b"not an image")
+    good = next((finished[0] / "examples").iterdir())
+    process = launch(
+        "predict", "--run=whole", "--output=out.csv", broken, good, cwd=place
+    )
+    assert process.returncode == 1
+    rows = list(csv.DictReader((place / "out.csv").open()))
+    assert "broken[old].png" in rows[0]["error"] and "[old]" in process.stdout
+    assert "Traceback" not in process.stderr
+    assert rows[0]["error"] and not rows[0]["predicted"]
+    assert rows[1]["predicted"] and not rows[1]["error"]
+
+
+def test_predictions_never_replace_a_file(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("predicted.csv", "predicted-2.csv", "predicted-3.csv"):
+        target = predict._target(run, "")
+        assert target == tmp_path / name
+        target.touch()
+    with pytest.raises(FileExistsError, match="give another name"):
+        predict._target(run, str(target))
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        predict._target(run, str(tmp_path / "nowhere" / "out.csv"))
+
+
+@pytest.mark.slow
+def test_own_folder_of_images(place):
+    rng = np.random.default_rng(0)
+    for rank, name in enumerate(("none", "mild", "severe")):
+        folder = place / "images" / name
+        folder.mkdir(parents=True)
+        for i in range(20):
+            image = np.clip(rng.normal(60 + 60 * rank, 20, (30, 40)), 0, 255)
+            cv2.imwrite(str(folder / f"{i}.png"), image.astype(np.uint8))
+    process = launch(
+        f"--config={ROOT / 'configs' / 'folder.py'}",
+        *[a for a in TINY if "num_" not in a],
+        "--config.data.root=images",
+        "--config.data.order=('none','mild','severe')",
+        "--config.data.channels=1",
+        "--config.data.calibration_fraction=0.2",
+        "--config.method.name=ce",
+        "--config.train.max_epochs=1",
+        "--run=own",
+        cwd=place,
+    )
+    assert process.returncode == 0, process.stderr
+    metrics = json.loads((place / "own" / "metrics.json").read_text())
+    assert metrics["ranks"] == ["none", "mild", "severe"]
+    assert "phase_one" not in metrics and metrics["margins"] == {}
+    assert not (place / "own" / "examples").exists()  # the images are files already
+    # Calibration is shown, recorded and predicted, but not scored.
+    assert "calibration  9 images" in process.stdout
+    sizes = json.loads((place / "own" / "dataset.json").read_text())["images"]
+    rows = list(csv.DictReader((place / "own" / "predictions.csv").open()))
+    for split in ("val", "test", "calibration"):
+        assert sum(r["split"] == split for r in rows) == sizes[split] > 0
+    assert set(metrics["final"]) == {"val", "test"}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
+        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, base.py, bracs.py"),
+        (["--batch_size=8"], "Unknown command line flag 'batch_size'"),
+        (["fly"], "unknown job 'fly'; use one of train, prepare, show"),
+        (["train", "images"], "takes flags only, but got 'images'"),
+        (["evaluate"], "add --run=DIR"),
+        (["evaluate", "--run=x", "--config.seed=1"], "uses the run's own settings"),
+        (["evaluate", "--run=nowhere"], "nowhere is not a run"),
+        (["--resume", "--run=nowhere"], "nowhere is not a run"),
+        (["--config.train.batch_size=33"], "Try 32 or 34"),
+        ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path):
+    process = launch(*arguments, cwd=tmp_path)
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: ") and message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("written", ["--config={}", "-config={}", "--config {}"])
+def test_a_file_may_stand_behind_its_overrides(written):
+    code = (
+        "import sys, launch; launch.parse_flags(sys.argv); "
+        "print(launch.FLAGS.config.data.name, launch.FLAGS.config.train.batch_size)"
+    )
+    file = written.format(ROOT / "configs" / "koa.py").split()
+    process = subprocess.run(
+        [sys.executable, "-c", code, "--config.train.batch_size=8", *file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert process.stdout == "koa 8\n", process.stderr
+
+
+def test_violations_are_of_boundaries_that_have_triplets():
+    embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    labels = np.array([0] * 6 + [1] * 6, np.int32)
+    margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
+    shares = evaluate._violated(embeddings, labels, margins)
+    assert 0 < shares["0|1"] <= 1
+    assert shares["1|2"] is None and shares["2|3"] is None
+
+
+# One of two CPU devices is late; XLA alone gives up after 60 s.
+LATE = """
+import sys, time
+import launch
+launch.parse_flags(sys.argv)
+launch.set_up_libraries()
+import jax, numpy as np
+from cloc_jax import sharding
+
+def late(index):
+    time.sleep(75 * int(index))
+    return np.float32(1)
+
+def add(x, *_, where, axis_name):
+    index = jax.lax.axis_index(axis_name)
+    one = jax.pure_callback(late, jax.ShapeDtypeStruct((), x.dtype), index)
+    return jax.lax.psum(x.sum() + one, axis_name)
+
+ones, none = np.ones(4, np.float32), np.zeros(0, np.float32)
+total = sharding.over_batch(add, sharding.make_mesh())
+print("total", jax.jit(total)(ones, ones, none, ones))
+"""
+
+
+@pytest.mark.slow
+def test_a_device_may_wait_for_the_other():
+    # Devices that launch.py makes, and those that were asked for; both at once, since
+    # they only wait.
+    given = ["", "--xla_force_host_platform_device_count=2"]
+    waiting = [
+        subprocess.Popen(
+            [sys.executable, "-c", LATE],
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": flags},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for flags in given
+    ]
+    for process in waiting:
+        said, problem = process.communicate(timeout=300)
+        assert "total 6.0" in said, problem[-2000:]

@@ -1,0 +1,587 @@
+"""The loss against golden values, against plain loops, and by its properties."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from golden_losses import CASES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jax.test_util import check_grads
+
+from cloc_jax.losses import (
+    ALGORITHMS,
+    REDUCTIONS,
+    choose_algorithm,
+    hinge_sums,
+    mmnp,
+    multi_margin,
+    violations,
+)
+
+both = pytest.mark.parametrize("algorithm", ["dense", "sorted"])
+
+
+def counts(labels):
+    same = labels[:, None] == labels[None, :]
+    return same.sum(1) - 1, (~same).sum(1)
+
+
+def reduce_slowly(hinges, labels, reduction):
+    """The three reductions as the loss documents them."""
+    positives, negatives = counts(labels)
+    if reduction == "paper":
+        return hinges.mean()
+    if reduction == "mean":
+        return hinges.sum() / max((positives * negatives).sum(), 1)
+    return np.mean(
+        [
+            h / (p * n**2) if p and n else 0.0
+            for h, p, n in zip(hinges, positives, negatives, strict=True)
+        ]
+    )
+
+
+def similarities(z, y, margins):
+    """s and t = s + margin in float64."""
+    z = np.asarray(z, np.float64)
+    norms = np.linalg.norm(z, axis=1, keepdims=True)
+    unit = np.divide(z, norms, out=np.zeros_like(z), where=norms > 0)
+    s = unit @ unit.T
+    position = np.concatenate([[0], np.cumsum(np.asarray(margins, np.float64))])
+    return s, s + abs(position[y][:, None] - position[y][None, :])
+
+
+def loop(z, y, margins):
+    """H_i by three nested loops."""
+    s, t = similarities(z, y, margins)
+    hinges = np.zeros(len(y))
+    for i, j, k in itertools.product(range(len(y)), repeat=3):
+        if i != j and y[i] == y[j] and y[i] != y[k]:
+            hinges[i] += max(0.0, t[i, k] - s[i, j])
+    return hinges
+
+
+def anchor_loop(z, y, margins):
+    """H_i and the counts dH_i/ds [anchor, column], by a loop over the anchors."""
+    s, t = similarities(z, y, margins)
+    hinges, counts = np.zeros(len(y)), np.zeros((len(y), len(y)), int)
+    for i in range(len(y)):
+        (j,) = np.nonzero((y == y[i]) & (np.arange(len(y)) != i))
+        if j.size:
+            (k,) = np.nonzero((y != y[i]) & (t[i] > s[i, j].min()))  # others: hinge 0
+            hinge = np.maximum(0, t[i, k][None, :] - s[i, j][:, None])
+            hinges[i] = hinge.sum()
+            counts[i, j], counts[i, k] = -(hinge > 0).sum(1), (hinge > 0).sum(0)
+    return hinges, counts
+
+
+def gradients_of(algorithm):
+    """Value and both gradients for every reduction."""
+
+    def function(z, y, m, where=None):
+        def loss(z, m, reduction):
+            return mmnp(z, y, m, where=where, reduction=reduction, algorithm=algorithm)
+
+        return {r: jax.value_and_grad(loss, (0, 1))(z, m, r) for r in REDUCTIONS}
+
+    return function
+
+
+GRADIENTS = {a: jax.jit(gradients_of(a)) for a in ALGORITHMS}
+
+
+@pytest.fixture(scope="module", params=["dense", "sorted"])
+def golden_results(request):
+    """All cases, padded to one shape, in float64 and float32."""
+    size = max(len(c["y"]) for c in CASES)
+    dim = max(c["z"].shape[1] for c in CASES)
+    boundaries = max(len(c["margins"]) for c in CASES)
+
+    def padded(x, *shape):
+        return np.pad(x, [(0, n - k) for n, k in zip(shape, x.shape, strict=True)])
+
+    z = np.stack([padded(c["z"], size, dim) for c in CASES])
+    y = np.stack([padded(c["y"].astype(np.int32), size) for c in CASES])
+    m = np.stack([padded(c["margins"], boundaries) for c in CASES])
+    where = np.stack([padded(np.ones(len(c["y"]), bool), size) for c in CASES])
+
+    def losses(z, y, m, where):
+        def loss(z, m, reduction="official"):
+            options = {"reduction": reduction, "algorithm": request.param}
+            return mmnp(z, y, m, where=where, **options)
+
+        return jax.grad(loss, (0, 1))(z, m), {r: loss(z, m, r) for r in REDUCTIONS}
+
+    function = jax.jit(jax.vmap(losses))
+    results = {}
+    for dtype in (np.float64, np.float32):
+        with jax.enable_x64(dtype == np.float64):
+            out = function(z.astype(dtype), y, m.astype(dtype), where)
+            assert all(x.dtype == dtype for x in jax.tree.leaves(out))
+            results[dtype] = jax.tree.map(np.asarray, out)
+    return results
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-10), (np.float32, 1e-5)])
+def test_equals_released_loss(golden_results, number, dtype, tolerance):
+    case = CASES[number]
+    results = jax.tree.map(lambda x: x[number], golden_results[dtype])
+    (grad_z, grad_m), values = results
+    np.testing.assert_allclose(
+        values["official"], case["official"], rtol=tolerance, atol=1e-14
+    )
+
+    size, dim = case["z"].shape
+    scale = abs(case["grad_z"]).max()
+    np.testing.assert_allclose(
+        grad_z[:size, :dim], case["grad_z"], rtol=tolerance, atol=tolerance * scale
+    )
+    assert not grad_z[size:].any() and not grad_z[:, dim:].any()
+    # d softplus(theta) / d theta = 1 - exp(-softplus(theta)).
+    raw = grad_m[: len(case["margins"])] * -np.expm1(-case["margins"])
+    raw = np.where(case["fixed"], 0, raw)
+    if case["kind"] == "shared":
+        raw = raw.sum(keepdims=True)
+    np.testing.assert_allclose(
+        raw, case["grad_raw_margin"].reshape(raw.shape), rtol=tolerance, atol=1e-13
+    )
+    for reduction, got in values.items():
+        want = reduce_slowly(case["hinge_sum"], case["y"], reduction)
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "algorithm, modes", [("dense", ["rev"]), ("sorted", ["fwd", "rev"])]
+)
+def test_gradients_of_every_reduction_by_differences(algorithm, modes):
+    rng = np.random.default_rng(0)
+    y = jnp.asarray([0, 0, 1, 1, 2, 2, 2, 0], jnp.int32)
+    with jax.enable_x64():
+        z, m = jnp.asarray(rng.normal(size=(8, 5))), jnp.asarray([0.3, 0.7])
+        check_grads(
+            jax.jit(
+                lambda z, m: [
+                    mmnp(z, y, m, reduction=r, algorithm=algorithm) for r in REDUCTIONS
+                ]
+            ),
+            (z, m),
+            order=1,
+            modes=modes,
+        )
+
+
+@jax.jit
+def sums_and_gradients(z, y, m, weights):
+    """H_i and the gradients of their weighted sum, by both algorithms."""
+
+    def weighted(z, m, algorithm):
+        sums = hinge_sums(z, y, m, algorithm=algorithm)
+        return jnp.sum(weights * sums.hinges), sums
+
+    return {
+        a: jax.grad(weighted, (0, 1), has_aux=True)(z, m, a)
+        for a in ("dense", "sorted")
+    }
+
+
+KINDS = ["random", "one rank", "one common rank", "singletons", "ends only"]
+
+
+def draw_labels(rng, kind, size, ranks):
+    y = rng.integers(0, ranks, size)
+    if kind == "one rank":
+        y[:] = ranks - 1
+    elif kind == "one common rank":
+        y = np.where(rng.uniform(size=size) < 0.7, ranks // 2, y)
+    elif kind == "singletons":
+        y = rng.permutation(size) % ranks
+    elif kind == "ends only":
+        y = rng.choice([0, ranks - 1], size)
+    return y.astype(np.int32)
+
+
+def draw_embeddings(rng, kind, size, dim=3):
+    z = rng.normal(size=(size, dim))
+    if kind == "some zero":
+        z[rng.integers(size, size=1 + size // 10)] = 0
+    elif kind == "one vector":
+        z[:] = z[0]
+    elif kind == "duplicates":
+        z = z[rng.integers(size, size=size)]
+    return z
+
+
+# A few shapes only, since each one is compiled; eighty ranks may share two labels.
+@pytest.mark.parametrize(
+    "size, ranks",
+    [
+        (2, 2),
+        (13, 13),
+        pytest.param(200, 80, marks=pytest.mark.slow),
+        pytest.param(130, 5, marks=pytest.mark.slow),
+    ],
+)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_equals_plain_loops(size, ranks, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    y = draw_labels(rng, data.draw(st.sampled_from(KINDS)), size, ranks)
+    vectors = st.sampled_from(["normal", "some zero", "one vector", "duplicates"])
+    z = draw_embeddings(rng, data.draw(vectors), size)
+    m = rng.uniform(0.05, 2 / ranks + 0.1, ranks - 1)
+    want, _ = anchor_loop(z, y, m)
+    if size < 20:
+        np.testing.assert_allclose(loop(z, y, m), want, rtol=1e-10, atol=1e-13)
+    with jax.enable_x64():
+        results = sums_and_gradients(z, y, m, rng.normal(size=size))
+        results = jax.tree.map(np.asarray, results)
+    # A gradient adds up to size^3 / 4 terms, which may cancel, over a vector's length.
+    lengths = np.linalg.norm(z, axis=1)
+    rounding = 1e-15 * size**3 / lengths[lengths > 0].min(initial=1)
+    for gradients, sums in results.values():
+        np.testing.assert_allclose(sums.hinges, want, rtol=1e-10, atol=1e-12)
+        positives, negatives = counts(y)
+        np.testing.assert_array_equal(sums.positives, positives)
+        np.testing.assert_array_equal(sums.negatives, negatives)
+        for got, dense in zip(gradients, results["dense"][0], strict=True):
+            np.testing.assert_allclose(got, dense, rtol=1e-10, atol=rounding)
+
+
+sorted_gradients = jax.jit(
+    jax.value_and_grad(lambda z, m, y: mmnp(z, y, m, algorithm="sorted"), (0, 1))
+)
+
+
+@pytest.mark.slow
+def test_float32_keeps_its_digits_when_almost_every_margin_is_met():
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(2048) % 5).astype(np.int32)
+    m = np.full(4, 0.1, np.float32)
+    z = np.zeros((2048, 16))
+    z[:, 0], z[:, 1] = np.cos(0.5 * y), np.sin(0.5 * y)
+    z = (z + rng.normal(size=z.shape) * 0.016).astype(np.float32)
+    got, (grad_z, grad_m) = sorted_gradients(z, m, y)
+    hinges, slopes = anchor_loop(z, y, m)
+    want = reduce_slowly(hinges, y, "mean")
+    random = rng.normal(size=z.shape).astype(np.float32)
+    assert 0 < want < 1e-3 * sorted_gradients(random, m, y)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+    positives, negatives = counts(y)
+    slopes = slopes / (positives * negatives).sum()
+    lengths = np.linalg.norm(z.astype(np.float64), axis=1, keepdims=True)
+    unit = z / lengths
+    want_z = (slopes + slopes.T) @ unit
+    want_z = (want_z - (want_z * unit).sum(1, keepdims=True) * unit) / lengths
+    is_low = y[:, None] <= np.arange(4)  # [sample, boundary]
+    across = is_low[:, None] != is_low[None]
+    want_m = (slopes[..., None] * across).sum((0, 1))
+    # A triplet less than a last digit from its margin may count or not.
+    np.testing.assert_allclose(grad_z, want_z, atol=1e-4 * abs(want_z).max())
+    np.testing.assert_allclose(grad_m, want_m, rtol=1e-4)
+
+
+def test_float32_keeps_its_digits_when_all_embeddings_are_one():
+    # Every hinge is a margin, some 1e-4 of the similarities it is the difference of.
+    y = np.random.default_rng(0).permutation(np.arange(2048) % 5).astype(np.int32)
+    z = np.eye(1, 16, dtype=np.float32).repeat(2048, 0)
+    m = np.array([1, 2, 3, 1], np.float32) * 2**-13
+    got, (grad_z, _) = sorted_gradients(z, m, y)
+    s, t = similarities(z, y, m)
+    positives, negatives = counts(y)
+    want = (positives * (t - s).sum(1)).sum() / (positives * negatives).sum()
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    np.testing.assert_allclose(grad_z, np.zeros_like(z), atol=1e-8)
+
+
+def batch(seed=0, size=12, ranks=4, dim=6):
+    rng = np.random.default_rng(seed)
+    y = jnp.asarray(rng.permutation(np.arange(size) % ranks), jnp.int32)
+    m = jnp.asarray(rng.uniform(0.2, 0.8, ranks - 1), jnp.float32)
+    return jnp.asarray(rng.normal(size=(size, dim)), jnp.float32), y, m
+
+
+@both
+def test_padding_takes_no_part(algorithm):
+    z, y, m = batch()
+    order = np.random.default_rng(2).permutation(17)  # padding anywhere
+    where = (jnp.arange(17) < 12)[order]
+    junk = jnp.full((5, z.shape[1]), 7.0, jnp.float32)
+    padded = jnp.concatenate([z, junk])[order]
+    labels = jnp.concatenate([y, jnp.zeros(5, jnp.int32)])[order]
+    want = GRADIENTS[algorithm](z, y, m)
+    got = GRADIENTS[algorithm](padded, labels, m, where)
+    for reduction in REDUCTIONS:
+        value, (grad_z, grad_m) = got[reduction]
+        np.testing.assert_allclose(value, want[reduction][0], rtol=1e-6)
+        np.testing.assert_allclose(grad_m, want[reduction][1][1], rtol=1e-5)
+        np.testing.assert_allclose(
+            grad_z[np.argsort(order)[:12]], want[reduction][1][0], rtol=1e-4, atol=1e-7
+        )
+        assert not grad_z[~where].any()
+    nothing = GRADIENTS[algorithm](padded, labels, m, jnp.zeros(17, bool))
+    assert not any(x.any() for x in jax.tree.leaves(nothing))
+
+
+def value(z, y, m, algorithm):
+    return GRADIENTS[algorithm](z, y, m)["mean"][0]
+
+
+@both
+def test_invariant_to_order_and_scale_of_embeddings(algorithm):
+    z, y, m = batch()
+    order = np.random.default_rng(1).permutation(len(y))
+    scale = jnp.linspace(0.1, 9, len(y), dtype=jnp.float32)[:, None]
+    want = value(z, y, m, algorithm)
+    np.testing.assert_allclose(value(z[order], y[order], m, algorithm), want, rtol=1e-5)
+    np.testing.assert_allclose(value(z * scale, y, m, algorithm), want, rtol=1e-5)
+
+
+@both
+def test_never_falls_as_a_margin_grows(algorithm):
+    z, y, m = batch()
+    values = [value(z, y, m.at[1].set(v), algorithm) for v in (0.1, 0.4, 0.9, 1.5)]
+    assert all(a <= b for a, b in itertools.pairwise(values))
+    assert values[0] < values[-1]
+
+
+@both
+def test_zero_when_every_margin_is_met(algorithm):
+    angles = np.repeat([0.0, 1.0, 2.0, 3.0], 3)
+    z = np.stack([np.cos(angles), np.sin(angles)] + [np.zeros(12)] * 4, 1)
+    z = jnp.asarray(z, jnp.float32)
+    y = jnp.asarray(np.repeat([0, 1, 2, 3], 3), jnp.int32)
+    m = jnp.full(3, 0.4, jnp.float32)
+    for got, gradients in GRADIENTS[algorithm](z, y, m).values():
+        assert got == 0 and not any(g.any() for g in gradients)
+    assert value(z, y, 4 * m, algorithm) > 0
+
+
+@both
+def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
+    # s = 0 to the positive and t = -1 + 1 to the negative, without rounding.
+    z = jnp.asarray([[1, 0], [0, 1], [-1, 0]], jnp.float32)
+    y, m = jnp.asarray([0, 0, 1], jnp.int32), jnp.ones(1, jnp.float32)
+    first = jax.jit(
+        jax.value_and_grad(
+            lambda z, m: hinge_sums(z, y, m, algorithm=algorithm).hinges[0], (0, 1)
+        )
+    )
+    got, gradients = first(z, m)
+    assert got == 0 and not any(g.any() for g in gradients)
+    assert first(z, m + 0.5)[1][1] == 1
+
+
+@both
+def test_nan_is_not_hidden(algorithm):
+    z, y, m = batch()
+    for row in (0, 7):
+        assert np.isnan(value(z.at[row, 0].set(jnp.nan), y, m, algorithm))
+
+
+@both
+def test_works_under_vmap(algorithm):
+    z, y, m = batch(size=130, ranks=5)  # labels differ, so the largest rank does too
+    labels = jnp.stack([y, jnp.minimum(y, 1), jnp.zeros_like(y)])
+    stacked = jnp.stack([z, -2 * z, z])
+    function = jax.jit(jax.value_and_grad(mmnp), static_argnames="algorithm")
+    values, grads = jax.jit(
+        jax.vmap(jax.value_and_grad(lambda z, y: mmnp(z, y, m, algorithm=algorithm)))
+    )(stacked, labels)
+    for i in range(3):
+        want, grad = function(stacked[i], labels[i], m, algorithm=algorithm)
+        np.testing.assert_allclose(values[i], want, rtol=1e-5)
+        np.testing.assert_allclose(grads[i], grad, atol=1e-8)
+
+
+@both
+def test_bfloat16_becomes_float32(algorithm):
+    z, y, m = batch()
+    low, grad = jax.jit(
+        jax.value_and_grad(lambda z: mmnp(z, y, m, algorithm=algorithm))
+    )(z.astype(jnp.bfloat16))
+    assert low.dtype == jnp.float32 and grad.dtype == jnp.bfloat16
+    # bfloat16 has 3 digits
+    np.testing.assert_allclose(low, value(z, y, m, algorithm), rtol=2e-2)
+
+
+def test_blocks_of_anchors_change_nothing(monkeypatch):
+    z, y, m = batch(size=60)
+
+    def results():
+        loss = jax.value_and_grad(mmnp, (0, 2))
+        return jax.jit(lambda z, y, m: loss(z, y, m, algorithm="sorted"))(z, y, m)
+
+    want = results()
+    monkeypatch.setattr(multi_margin, "_BLOCK", 0)
+    monkeypatch.setattr(multi_margin, "_FEWEST", 24)  # 24, 24 and 12 anchors
+    for got, whole in zip(*map(jax.tree.leaves, (results(), want)), strict=True):
+        np.testing.assert_allclose(got, whole, rtol=1e-5, atol=1e-9)
+
+
+def mesh_of(shape, names):
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def sharded_batch():
+    z, y, m = batch(size=64, ranks=5)
+    where = jnp.arange(64) % 9 != 4
+    return z, y, m, where
+
+
+def close(got, want):
+    for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@both
+def test_a_batch_sharded_over_devices_gives_the_same(algorithm):
+    z, y, m, where = sharded_batch()
+    want = GRADIENTS[algorithm](z, y, m, where)
+    spread = NamedSharding(mesh_of((8,), ("data",)), P("data"))
+    z, y, where = jax.device_put((z, y, where), spread)
+    close(GRADIENTS[algorithm](z, y, m, where), want)
+
+
+ONE_AXIS = ((8,), ("data",), "data")
+TWO_AXES = ((4, 2), ("a", "b"), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "algorithm, shape, names, axis",
+    [
+        ("dense", *ONE_AXIS),
+        ("sorted", *ONE_AXIS),
+        ("dense", *TWO_AXES),
+        pytest.param("sorted", *TWO_AXES, marks=pytest.mark.slow),  # long to compile
+    ],
+)
+def test_shard_map_gives_the_same(algorithm, shape, names, axis):
+    z, y, m, where = sharded_batch()
+    want = GRADIENTS[algorithm](z, y, m, where)
+    mesh, data = mesh_of(shape, names), P(axis)
+
+    def loss(z, m, y, where, reduction):
+        return mmnp(
+            z,
+            y,
+            m,
+            reduction=reduction,
+            where=where,
+            algorithm=algorithm,
+            axis_name=axis,
+        )
+
+    def outside(z, m, y, where, reduction):
+        return jax.value_and_grad(
+            jax.shard_map(
+                lambda *a: loss(*a, reduction),
+                mesh=mesh,
+                in_specs=(data, P(), data, data),
+                out_specs=P(),
+            ),
+            (0, 1),
+        )(z, m, y, where)
+
+    def inside(z, m, y, where, reduction):
+        return jax.shard_map(
+            lambda *a: jax.value_and_grad(loss, (0, 1))(*a, reduction),
+            mesh=mesh,
+            in_specs=(data, P(), data, data),
+            out_specs=(P(), (data, P())),
+        )(z, m, y, where)
+
+    # One reduction for each way: "official" and "paper" differ in a factor an anchor.
+    close(jax.jit(outside, static_argnums=4)(z, m, y, where, "mean"), want["mean"])
+    close(
+        jax.jit(inside, static_argnums=4)(z, m, y, where, "official"), want["official"]
+    )
+
+
+def test_shard_map_without_padding_and_in_margins_only():
+    z, y, m, _ = sharded_batch()
+    mesh = mesh_of((8,), ("data",))
+    loss = jax.shard_map(
+        lambda z, y, m: mmnp(z, y, m, reduction="paper", axis_name="data"),
+        mesh=mesh,
+        in_specs=(P("data"), P("data"), P()),
+        out_specs=P(),
+    )
+    got = jax.jit(jax.value_and_grad(loss, 2))(z, y, m)
+    value, (_, grad_m) = GRADIENTS["dense"](z, y, m)["paper"]
+    close(got, (value, grad_m))
+
+
+def test_traces_once_for_one_shape():
+    traces = []
+
+    @jax.jit
+    def loss(z, y, m):
+        traces.append(1)
+        return mmnp(z, y, m)
+
+    z, y, m = batch()
+    for seed in range(3):
+        loss(z + seed, (y + seed) % 4, m).block_until_ready()
+    assert len(traces) == 1
+
+
+def test_violations_count_active_triplets():
+    z, y, m = batch(size=40, ranks=4, dim=3)
+    z, y = np.array(z), np.where(np.array(y) == 2, 3, y)  # one rank is missing
+    y[0] = 2  # and then a single sample
+    where = np.arange(40) < 37
+    got = jax.jit(violations)(z, y, m, where)
+    hinges, slopes = anchor_loop(z[:37], y[:37], m)
+    active = np.maximum(slopes, 0)
+    np.testing.assert_allclose(got.hinges[:37], hinges, rtol=1e-5, atol=1e-5)
+    assert not got.hinges[37:].any() and not got.active[37:].any()
+    np.testing.assert_array_equal(got.active[:37], active.sum(1))
+    y = y[:37]
+    sizes = np.bincount(y, minlength=4)
+    table, total = np.zeros((4, 4)), np.zeros((4, 4))
+    for a, b in itertools.permutations(range(4), 2):
+        table[a, b] = active[y == a][:, y == b].sum()
+        total[a, b] = sizes[a] * (sizes[a] - 1) * sizes[b]
+    np.testing.assert_array_equal(got.by_ranks, table)
+    for boundary in range(3):
+        pairs = [
+            (a, b)
+            for a, b in itertools.permutations(range(4), 2)
+            if min(a, b) <= boundary < max(a, b)
+        ]
+        count = sum(table[p] for p in pairs)
+        assert got.by_boundary[boundary] == count > 0
+        np.testing.assert_allclose(
+            got.share[boundary], count / sum(total[p] for p in pairs), rtol=1e-6
+        )
+
+
+def test_auto_takes_dense_only_where_it_was_measured():
+    limit = multi_margin.DENSE_UP_TO["cpu"]
+    assert choose_algorithm(limit, "cpu") == "dense"
+    assert choose_algorithm(limit + 1, "cpu") == "sorted"
+    assert choose_algorithm(2, "a backend nobody has measured") == "sorted"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"reduction": "sum"}, "reduction 'sum' is unknown"),
+        ({"algorithm": "fast"}, "algorithm 'fast' is unknown; .*'sorted'"),
+        ({"labels": jnp.zeros(3, jnp.int32)}, r"labels of shape \(3,\)"),
+        ({"margins": jnp.zeros((2, 2), jnp.float32)}, r"margins of shape \(2, 2\)"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    z, y, m = batch()
+    arguments = {"embeddings": z, "labels": y, "margins": m} | change
+    # Unwrapped: in tests a shape checker stands before the function.
+    with pytest.raises(ValueError, match=message):
+        mmnp.__wrapped__(**arguments)

@@ -1,0 +1,128 @@
+"""The head: projection, classifier, and what margins ask of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from tiny_runs import clean
+
+from cloc_jax import losses
+from cloc_jax.build import assembly
+from cloc_jax.encoders.identity import Identity
+from cloc_jax.methods.heads import Head, HeadOptions
+from cloc_jax.runtime import sharding
+
+
+def head(**changes):
+    options = {
+        "projection": 7,
+        "projection_relu": False,
+        "classifier": "layers",
+        "hidden": 5,
+        "activation": "relu",
+    } | changes
+    return Head(6, 4, HeadOptions(**options), rngs=nnx.Rngs(0))
+
+
+FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(9, 6)), jnp.float32)
+
+
+@pytest.mark.parametrize("is_relu", [False, True])
+def test_a_relu_keeps_cosines_above_zero(is_relu):
+    found = head(projection_relu=is_relu)(FEATURES).embedding
+    assert bool((found >= 0).all()) == is_relu
+
+
+def test_cosine_logits_are_scaled_cosines():
+    made = head(classifier="cosine")
+    out = made(FEATURES)
+    vectors = np.asarray(made.prototypes.vectors[...])
+    for row, logits in zip(np.asarray(out.embedding), out.logits, strict=True):
+        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(row)
+        np.testing.assert_allclose(logits, 10 * vectors @ row / norms, rtol=1e-5)
+
+
+def method_and_model(**changes):
+    config = clean(**({"method__projection": 7} | changes))
+    method = assembly.build_method(config, 4, sharding.make_mesh(1))
+    return method, method.init(Identity(6, is_signed=True), nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(
+    "changes, limit",
+    [
+        ({}, 2.0),
+        ({"method__projection_relu": True}, 1.0),
+        ({"method__contrast": "hidden"}, 1.0),
+        ({"method__contrast": "hidden", "method__activation": "tanh"}, 2.0),
+        ({"method__contrast": "logits"}, 2.0),
+        ({"method__projection_relu": True, "method__contrast": "logits"}, 2.0),
+    ],
+)
+def test_the_limit_is_what_the_range_of_cosines_allows(changes, limit):
+    method, model = method_and_model(**changes)
+    assert method.margins(model).limit == limit
+
+
+def test_a_cosine_classifier_is_asked_for_the_margins():
+    values = [0.1, 0.4, 0.2]
+    changes = {"method__classifier": "cosine", "method__margins": values}
+    method, model = method_and_model(**changes)
+    labels = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
+    batch = {
+        "image": FEATURES,
+        "label": jnp.asarray(labels),
+        "mask": jnp.ones(9, bool),
+    }
+    total, scalars = method.stages[0].loss(model, batch, None)
+    out = model(FEATURES)
+    place = np.array([0.0, 0.1, 0.5, 0.7])
+    asked = np.asarray(out.logits) + 10 * np.abs(place[labels][:, None] - place)
+    entropy = optax.softmax_cross_entropy_with_integer_labels(asked, labels).mean()
+    mmnp = losses.mmnp(out.embedding, batch["label"], jnp.asarray(values))
+    assert float(total) == pytest.approx(float(entropy + mmnp), rel=1e-5)
+    assert float(scalars["cross_entropy"]) == pytest.approx(float(entropy), rel=1e-5)
+    # Prediction knows no label, so no margin either.
+    chance = method.predict(model, FEATURES, None)["probabilities"]
+    np.testing.assert_allclose(chance, jax.nn.softmax(out.logits), rtol=1e-6)
+
+
+def test_one_phase_and_an_optimizer_of_their_own_for_margins():
+    config = clean(
+        train__phases=1, optimizer__margins="sgd", optimizer__margin_learning_rate=0.05
+    )
+    method = assembly.build_method(config, 4, sharding.make_mesh(1))
+    (joint,) = method.stages
+    assert joint.name == "joint"
+    assert joint.trains["margins"] == {
+        "weight_decay": 0.0,
+        "learning_rate": 0.05,
+        "name": "sgd",
+    }
+    assert joint.trains["head"] == {}
+    model = method.init(Identity(6, is_signed=True), nnx.Rngs(0))
+    parameters = nnx.state(model, nnx.Param)
+    chosen = assembly.build_optimizer(config, joint)
+    ones = jax.tree.map(jnp.ones_like, parameters)
+    moved, _ = chosen.update(ones, chosen.init(parameters), parameters)
+    np.testing.assert_allclose(moved["margins"]["theta"][...], -0.05, rtol=1e-6)
+    # Adam's first step is the rate itself, whatever the gradient.
+    bias = moved["head"]["linear1"]["bias"][...]
+    np.testing.assert_allclose(bias, -config.optimizer.learning_rate, rtol=1e-4)
+
+
+def test_permuted_labels_are_the_same_ones_elsewhere():
+    original = assembly.build_dataset(clean())
+    first, again, second = (
+        assembly.build_dataset(clean(data__permute=n)).splits for n in (1, 1, 2)
+    )
+    labels = [np.asarray(s["train"].labels) for s in (first, again, second)]
+    as_came = np.asarray(original.splits["train"].labels)
+    assert (labels[0] == labels[1]).all() and (labels[0] != labels[2]).any()
+    for found in labels:
+        assert (found != as_came).any() and sorted(found) == sorted(as_came)
+    for split in ("val", "test"):
+        assert (first[split].labels == original.splits[split].labels).all()
+    assert (first["train"][3] == original.splits["train"][3]).all()  # images stay

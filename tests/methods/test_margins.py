@@ -1,0 +1,129 @@
+"""Margins: what is asked for, what it becomes, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from cloc_jax.methods import margins
+from cloc_jax.methods.margins import Margin, Margins, parse
+
+
+def made(spec, boundaries=4, seed=0, **options):
+    return Margins(parse(spec, boundaries, **options), boundaries, rngs=nnx.Rngs(seed))
+
+
+def test_learned_margins_start_uniform_between_a_half_and_one():
+    values = np.concatenate([np.asarray(made("learn", seed=s)()) for s in range(200)])
+    assert 0.5 <= values.min() < 0.51 and 0.99 < values.max() < 1 + 1e-6
+    assert abs(values.mean() - 0.75) < 0.02
+
+
+def test_mixed_list():
+    spec = ["learn", 0.8, "learn=0.7", "learn=0.9>=0.2"]
+    module = made(spec)
+    values = module()
+    assert values[1] == jnp.float32(0.8)  # to the bit
+    np.testing.assert_allclose(values[2:], [0.7, 0.9], rtol=1e-6)
+    assert [m.kind for m in parse(spec, 4)] == [
+        "learned",
+        "fixed",
+        "learned",
+        "floored",
+    ]
+    gradient = nnx.grad(lambda m: m().sum())(module)
+    theta = gradient["theta"][...]
+    assert theta[1] == 0 and (np.asarray(theta)[[0, 2, 3]] > 0).all()
+
+
+def test_shared_is_one_parameter_for_all_boundaries():
+    module = made("shared=0.6")
+    assert module.theta[...].shape == (1,)
+    np.testing.assert_allclose(module(), np.full(4, 0.6), rtol=1e-6)
+
+
+def test_a_number_fixes_all():
+    assert parse(0.5, 3) == [Margin("fixed", 0.5)] * 3
+    assert (made(0.5)() == jnp.float32(0.5)).all()
+
+
+def test_floor_is_never_passed():
+    module = made("learn>=0.4", seed=3)
+    assert (module() > 0.4).all()
+    module.theta[...] = jnp.full(4, -30.0, jnp.float32)
+    np.testing.assert_allclose(module(), np.full(4, 0.4), atol=1e-6)
+
+
+def test_rho_is_the_floor_of_those_that_name_none():
+    kinds = parse(["learn", "learn>=0.3", 0.1, "learn>=0"], 4, floor=0.2)
+    assert [m.floor for m in kinds] == [0.2, 0.3, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("value", [1e-6, 1e-3, 0.5, 1.0, 20.0, 90.0])
+def test_inverse_softplus_is_exact(value):
+    theta = margins.inverse_softplus(jnp.asarray([value], jnp.float32))
+    np.testing.assert_allclose(jax.nn.softplus(theta), [value], rtol=1e-6)
+
+
+def test_margins_add_along_the_order():
+    values = jnp.asarray([0.5, 0.25, 1.0], jnp.float32)
+    np.testing.assert_allclose(margins.positions(values), [0, 0.5, 0.75, 1.75])
+    assert margins.margin(values, 0, 3) == 1.75
+    assert margins.margin(values, 2, 1) == 0.25
+    assert margins.margin(values, 2, 2) == 0
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        (0, "positive, finite"),
+        (-0.5, "has -0.5"),
+        (float("nan"), "has nan"),
+        (float("inf"), "has inf"),
+        (["learn", 0.0, "learn", "learn"], r"method.margins\[1\] has 0"),
+        (["learn"] * 3, "3 entries, but 5 ranks have 4 boundaries"),
+        ("learnt", "'learnt', which is not a margin"),
+        (True, "which is not a margin"),
+        (None, "which is not a margin"),
+        ("learn=0.1>=0.2", "start 0.1 is not above the floor 0.2"),
+        ("learn>=-1", "has -1"),
+        ("learn>=1.0", "cannot start in"),
+        (["shared", 0.2, 0.2, 0.2], "stands alone"),
+    ],
+)
+def test_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec, 4)
+
+
+def test_bad_ranges_are_refused():
+    with pytest.raises(ValueError, match="method.margin_start"):
+        parse("learn", 4, start=(1.0, 0.5))
+    with pytest.raises(ValueError, match="method.rho is -0.1"):
+        parse("learn", 4, floor=-0.1)
+    with pytest.raises(ValueError, match="cannot start in"):
+        parse("learn", 4, floor=2.0)
+
+
+def with_options(spec, **options):
+    return Margins(parse(spec, 4), 4, rngs=nnx.Rngs(0), **options)
+
+
+def test_a_budget_makes_margins_proportions():
+    module = with_options([1.0, 3.0, "learn=2", "learn=2"], budget=2.0)
+    np.testing.assert_allclose(module(), [0.25, 0.75, 0.5, 0.5], rtol=1e-6)
+    module.theta[...] = jnp.full(4, -20.0, jnp.float32)
+    assert float(module().sum()) == pytest.approx(2)  # what some lose, others gain
+    np.testing.assert_allclose(module()[:2], [0.5, 1.5], rtol=1e-5)
+    gradient = nnx.grad(lambda m: m().sum())(with_options("learn", budget=2.0))
+    np.testing.assert_allclose(gradient["theta"][...], 0, atol=1e-6)
+
+
+def test_relu_margins_reach_zero_and_stay_there():
+    module = with_options("learn=0.3", form="relu")
+    np.testing.assert_allclose(module(), np.full(4, 0.3), rtol=1e-6)
+    module.theta[...] = jnp.full(4, -0.1, jnp.float32)
+    assert (module() == 0).all()
+    gradient = nnx.grad(lambda m: m().sum())(module)
+    assert (gradient["theta"][...] == 0).all()

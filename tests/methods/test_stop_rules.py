@@ -1,0 +1,78 @@
+"""Stop rules: pure, in the documented order, with a state that survives JSON."""
+
+import json
+
+import pytest
+
+from cloc_jax.methods.stop_rules import stop_rule
+
+
+def follow(rule, accuracies, maes):
+    """Verdicts epoch by epoch, with the state saved and read in between."""
+    state, verdicts = rule.init(), []
+    for epoch, (accuracy, mae) in enumerate(zip(accuracies, maes, strict=True), 1):
+        found = {"mae": mae, "accuracy": accuracy, "qwk": None}
+        scores = {split: found for split in rule.reads}
+        verdict = rule.update(state, epoch, scores)
+        state = json.loads(json.dumps(verdict.state))
+        verdicts.append(verdict)
+    return verdicts
+
+
+def test_train_accuracy_fires_first():
+    rule = stop_rule(max_epochs=3, patience=1, monitor="mae", train_accuracy=0.95)
+    verdicts = follow(rule, [0.5, 0.95], [1.0, 2.0])
+    assert [v.rule for v in verdicts] == ["", "train_accuracy"]
+    assert "0.950 reached 0.95" in verdicts[1].reason
+
+
+@pytest.mark.parametrize("train_accuracy", [None, 1.5])
+def test_training_data_are_not_looked_at_without_need(train_accuracy):
+    settings = {"max_epochs": 2, "patience": 9, "monitor": "mae"}
+    rule = stop_rule(**settings, train_accuracy=train_accuracy)
+    assert rule.reads == ("val",)
+    verdicts = follow(rule, [1.0] * 2, [1.0] * 2)
+    assert [v.rule for v in verdicts] == ["", "max_epochs"]
+    assert stop_rule(**settings, train_accuracy=1.0).reads == ("train", "val")
+
+
+def test_patience_counts_epochs_without_improvement():
+    rule = stop_rule(max_epochs=99, patience=2, monitor="mae")
+    verdicts = follow(rule, [1.0] * 5, [0.9, 0.5, 0.5, 0.4, 0.41])
+    assert [v.improved for v in verdicts] == [True, True, False, True, False]
+    assert [v.rule for v in verdicts] == [""] * 5
+    more = follow(rule, [1.0] * 3, [0.5, 0.5, 0.6])
+    assert more[-1].rule == "patience" and "mae" in more[-1].reason
+
+
+def test_higher_is_better_where_it_is():
+    rule = stop_rule(max_epochs=99, patience=9, monitor="accuracy")
+    verdicts = follow(rule, [0.5, 0.4, 0.6], [1.0, 0.5, 2.0])
+    assert [v.improved for v in verdicts] == [True, False, True]
+
+
+def test_an_undefined_score_still_leaves_something_to_hand_over():
+    rule = stop_rule(max_epochs=9, patience=2, monitor="qwk")
+    verdicts = follow(rule, [0.5] * 3, [1.0] * 3)
+    assert [v.improved for v in verdicts] == [True, False, False]
+    assert verdicts[-1].rule == "patience"
+
+
+def test_the_cap():
+    rule = stop_rule(max_epochs=2, patience=9, monitor="mae")
+    assert [v.rule for v in follow(rule, [0.1] * 2, [1, 1])] == ["", "max_epochs"]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"monitor": "loss"}, "train.monitor is 'loss'"),
+        ({"patience": 0}, "train.patience is 0"),
+        ({"max_epochs": 0}, "train.max_epochs is 0"),
+        ({"train_accuracy": -1.0}, "train.stop_accuracy is -1.0"),
+    ],
+)
+def test_refused(change, message):
+    settings = {"max_epochs": 5, "patience": 5, "monitor": "mae"} | change
+    with pytest.raises(ValueError, match=message):
+        stop_rule(**settings)

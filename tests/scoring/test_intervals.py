@@ -1,0 +1,162 @@
+"""Intervals: equal to drawing images one by one, and covering what they promise."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cloc_jax.scoring import intervals, metrics
+
+RANKS = ["0", "1", "2", "3"]
+
+
+def labels(seed, count=300):
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 4, count)
+    return true, np.clip(true + rng.integers(-1, 3, count), 0, 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_those_of_metrics(seed):
+    true, predicted = labels(seed)
+    whole = metrics.ordinal_metrics(true, predicted, RANKS)
+    confusion = np.array(whole["confusion"])
+    for name, value in intervals.scores(confusion).items():
+        assert value == pytest.approx(whole[name], rel=1e-12), name
+    for h, boundary in enumerate(metrics.boundary_names(RANKS)):
+        for name, value in intervals.boundary_rates(confusion, h).items():
+            assert value == pytest.approx(whole["boundaries"][boundary][name]), name
+
+
+def test_bootstrap_is_that_of_images_drawn_one_by_one():
+    true, predicted = labels(0)
+    rng = np.random.default_rng(1)
+    slow = []
+    for _ in range(600):
+        some = rng.integers(0, len(true), len(true))
+        slow.append(metrics.ordinal_metrics(true[some], predicted[some], RANKS)["qwk"])
+    confusion = metrics.ordinal_metrics(true, predicted, RANKS)["confusion"]
+    low, high = intervals.bootstrap(confusion)["qwk"]
+    # Both ends are estimates; 600 draws leave about a tenth of the width.
+    assert np.quantile(slow, [0.025, 0.975]) == pytest.approx(
+        [low, high], abs=(high - low) / 7
+    )
+
+
+def test_bootstrap_covers_the_true_accuracy():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        right = rng.binomial(400, 0.7)
+        ends = intervals.bootstrap([[right, 400 - right], [0, 0]], seed=seed)
+        covered += ends["accuracy"].low <= 0.7 <= ends["accuracy"].high
+    assert 180 <= covered <= 199  # 190 expected; four standard deviations are 12
+
+
+def test_intervals_of_all_scores_are_the_bootstraps():
+    true, predicted = labels(0)
+    whole = metrics.ordinal_metrics(true, predicted, RANKS)
+    names = metrics.boundary_names(RANKS)
+    found = intervals.of_scores(whole["confusion"], names)
+    rates = found.pop("boundaries")
+    for name, ends in intervals.bootstrap(whole["confusion"]).items():
+        assert found[name] == list(ends)
+        assert ends.low < whole[name] < ends.high
+    assert list(rates) == names
+    for h, boundary in enumerate(names):
+        of_boundary = intervals.bootstrap_boundary(whole["confusion"], h)
+        assert rates[boundary].keys() == of_boundary.keys()
+        for name, ends in of_boundary.items():
+            if 0 < whole["boundaries"][boundary][name] < 1:
+                assert rates[boundary][name] == list(ends), name
+
+
+def test_intervals_at_the_ends_and_of_nothing_are_strict_json():
+    confusion = [[7, 0, 0], [0, 5, 0], [0, 0, 0]]
+    found = intervals.of_scores(confusion, ["0|1", "1|2"])
+    json.dumps(found, allow_nan=False)
+    # Right for all twelve, which drawing again would call certain.
+    assert found["accuracy"] == pytest.approx(intervals.binomial(12, 12))
+    assert found["mae"] == [0, 0]
+    rates = found["boundaries"]
+    assert rates["0|1"]["missed_rate"] == pytest.approx(intervals.binomial(0, 5))
+    assert rates["0|1"]["error_rate"] == pytest.approx(intervals.binomial(0, 12))
+    assert rates["1|2"]["missed_rate"] is None  # nobody is above
+    assert rates["1|2"]["crossing_missed_rate"] is None
+    assert intervals.of_scores([[5, 0], [0, 0]], ["a|b"])["qwk"] is None
+
+
+def test_undefined_is_nan_not_an_error():
+    ends = intervals.bootstrap_boundary([[5, 0], [0, 0]], 0)
+    assert np.isnan(ends["crossing_missed_rate"].low)
+    assert ends["crossing_false_alarm_rate"] == (0, 0)
+    assert np.isnan(intervals.bootstrap([[5, 0], [0, 0]])["qwk"].low)
+    assert np.isnan(intervals.over_seeds([0.5])).all()
+    assert np.isnan(intervals.binomial(0, 0)).all()
+
+
+def test_binomial_and_seeds_by_textbook_values():
+    # Clopper-Pearson of 0 and of 5 in 10.
+    assert intervals.binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
+    assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
+    # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
+    assert intervals.over_seeds([1.0, 2.0, 3.0]) == pytest.approx(
+        (-0.4841, 4.4841), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("confusion", [[[0, 0], [0, 0]], [[1, 2, 3]], [1, 2]])
+def test_a_matrix_without_images_is_refused(confusion):
+    with pytest.raises(ValueError, match="confusion matrix"):
+        intervals.bootstrap(confusion)
+
+
+def test_redrawn_is_drawing_runs_and_images_one_by_one():
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 120)
+    shift = rng.random((4, 120)) < np.array([0.1, 0.2, 0.3, 0.6])[:, None]
+    predicted = np.clip(true + shift, 0, 2)
+    slow = []
+    for _ in range(2000):
+        runs, images = rng.integers(0, 4, 4), rng.integers(0, 120, 120)
+        slow.append((predicted[runs][:, images] == true[images]).mean())
+    drawn = intervals.scores(intervals.redrawn(true, predicted, 3))["accuracy"]
+    assert drawn.mean() == pytest.approx((predicted == true).mean(), abs=0.01)
+    assert drawn.std() == pytest.approx(np.std(slow), rel=0.1)
+
+
+def test_redrawn_pairs_settings_draw_by_draw():
+    true = np.random.default_rng(0).integers(0, 3, 80)
+    worse = np.clip(true[None] + np.ones((3, 1), int), 0, 2)
+    same = np.repeat(true[None], 3, 0)
+    a = intervals.scores(intervals.redrawn(true, same, 3))["accuracy"]
+    b = intervals.scores(intervals.redrawn(true, worse, 3))["accuracy"]
+    top = intervals.redrawn(true, same, 3)[:, 2, 2] / 80
+    np.testing.assert_allclose(a, 1)
+    np.testing.assert_allclose(b, top, rtol=1e-6)  # of worse, rank 2 alone is right
+
+
+@pytest.mark.parametrize("better, least, most", [(0.0, 0, 8), (0.08, 50, 60)])
+def test_two_sided_finds_differences_and_few_that_are_not_there(better, least, most):
+    """Runs differ in how good they are, images in how hard they are."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for seed in range(60):
+        true = rng.integers(0, 2, 400)
+        hard = rng.beta(1, 2, 400)
+        drawn = []
+        for gain in (0.0, better):
+            of_run = rng.normal(-gain, 0.02, (6, 1))
+            wrong = rng.random((6, 400)) < np.clip(hard + of_run, 0, 1)
+            confusions = intervals.redrawn(true, true ^ wrong, 2, seed=seed, draws=400)
+            drawn.append(intervals.scores(confusions)["accuracy"])
+        found += intervals.two_sided(drawn[1] - drawn[0]) < 0.05
+    # Drawing runs and images both counts what varies with neither twice: the test is
+    # a little too careful, never too bold.
+    assert least <= found <= most
+
+
+def test_holm_by_hand():
+    assert intervals.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert intervals.holm([0.5]) == [0.5]
+    assert intervals.holm([]) == []

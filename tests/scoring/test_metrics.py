@@ -1,0 +1,238 @@
+"""Ordinal metrics against slow loops, the paper's counts and edge cases."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from cloc_jax.scoring import metrics
+
+
+def samples(confusion):
+    """True and predicted labels that give this confusion matrix."""
+    true, predicted = [], []
+    for i, row in enumerate(confusion):
+        for j, count in enumerate(row):
+            true += [i] * count
+            predicted += [j] * count
+    return np.array(true), np.array(predicted)
+
+
+def slow_metrics(true, predicted, num_ranks):
+    """Every score by counting, one sample at a time."""
+    pairs = list(zip(true, predicted, strict=True))
+    every = range(num_ranks)
+
+    def ratio(part, whole):
+        return part / whole if whole else None
+
+    confusion = [[0] * num_ranks for _ in every]
+    right = off = one_off = observed = expected = 0
+    for t, p in pairs:
+        confusion[t][p] += 1
+        right += t == p
+        off += abs(t - p)
+        one_off += abs(t - p) <= 1
+        observed += (t - p) ** 2
+        for _, q in pairs:
+            expected += (t - q) ** 2 / len(pairs)
+    true_counts = [true.count(r) for r in every]
+    maes = []
+    for r in every:
+        own = [abs(t - p) for t, p in pairs if t == r]
+        if own:
+            maes.append(sum(own) / len(own))
+    return {
+        "count": len(pairs),
+        "accuracy": right / len(pairs),
+        "mae": off / len(pairs),
+        "qwk": 1 - observed / expected if expected else None,
+        "one_off_accuracy": one_off / len(pairs),
+        "macro_mae": sum(maes) / len(maes),
+        "recall": [ratio(confusion[r][r], true_counts[r]) for r in every],
+        "true_counts": true_counts,
+        "predicted_counts": [predicted.count(r) for r in every],
+        "confusion": confusion,
+        "boundaries": [slow_boundary(pairs, h, ratio) for h in range(num_ranks - 1)],
+    }
+
+
+def slow_boundary(pairs, h, ratio):
+    low = high = missed = alarm = below = above = far_missed = far_alarm = 0
+    for t, p in pairs:
+        low += t == h
+        high += t == h + 1
+        missed += t == h + 1 and p == h
+        alarm += t == h and p == h + 1
+        below += t <= h
+        above += t > h
+        far_missed += t > h and p <= h
+        far_alarm += t <= h and p > h
+    return {
+        "error_rate": ratio(missed + alarm, low + high),
+        "missed_count": missed,
+        "false_alarm_count": alarm,
+        "missed_rate": ratio(missed, high),
+        "false_alarm_rate": ratio(alarm, low),
+        "crossing_rate": (far_missed + far_alarm) / len(pairs),
+        "crossing_missed_rate": ratio(far_missed, above),
+        "crossing_false_alarm_rate": ratio(far_alarm, below),
+    }
+
+
+def assert_same(got, wanted):
+    if isinstance(got, dict) and not isinstance(wanted, dict):
+        got = list(got.values())
+    if isinstance(wanted, dict):
+        assert got.keys() == wanted.keys()
+        for key in wanted:
+            assert_same(got[key], wanted[key])
+    elif isinstance(wanted, list):
+        assert len(got) == len(wanted)
+        for g, w in zip(got, wanted, strict=True):
+            assert_same(g, w)
+    elif isinstance(wanted, float):
+        assert got == pytest.approx(wanted, abs=1e-12)
+    else:
+        assert got == wanted
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("count", [1, 4, 60])
+def test_equals_slow_loops(num_ranks, count):
+    """Few samples leave ranks empty, so the undefined cases are covered too."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        true = rng.integers(num_ranks, size=count)
+        predicted = np.clip(true + rng.integers(-2, 3, size=count), 0, num_ranks - 1)
+        got = metrics.ordinal_metrics(true, predicted, list(map(str, range(num_ranks))))
+        assert_same(got, slow_metrics(true.tolist(), predicted.tolist(), num_ranks))
+        json.dumps(got, allow_nan=False)
+
+
+# Test sizes, and adjacent confusions (numerator, denominator) that the paper's
+# Table 2 implies for learned margins.
+PAPER = {
+    "koa": ([639, 296, 447, 223, 51], [(208, 935), (126, 743), (66, 670), (17, 274)]),
+    "idrid": ([34, 5, 32, 19, 13], [(5, 39), (1, 37), (5, 51), (3, 32)]),
+}
+
+
+@pytest.mark.parametrize("dataset", PAPER)
+def test_boundary_error_rate_is_the_papers(dataset):
+    sizes, rates = PAPER[dataset]
+    confusion = np.diag(sizes)
+    for h, (errors, _) in enumerate(rates):
+        missed = min(errors // 3, confusion[h + 1, h + 1])
+        confusion[h + 1, h] += missed
+        confusion[h + 1, h + 1] -= missed
+        confusion[h, h + 1] += errors - missed
+        confusion[h, h] -= errors - missed
+    assert confusion.min() >= 0
+    got = metrics.ordinal_metrics(*samples(confusion), list("01234"))
+    assert got["confusion"] == confusion.tolist()
+    assert list(got["true_counts"].values()) == sizes
+    names = metrics.boundary_names("01234")
+    for name, (errors, both) in zip(names, rates, strict=True):
+        boundary = got["boundaries"][name]
+        assert boundary["error_rate"] == pytest.approx(errors / both, abs=1e-12)
+        assert boundary["missed_count"] + boundary["false_alarm_count"] == errors
+
+
+def test_koa_critical_boundary_by_hand():
+    confusion = np.diag([639, 296, 447, 223, 51])
+    confusion[1, 1], confusion[1, 2] = 256, 40
+    confusion[2, 2], confusion[2, 1] = 361, 86
+    confusion[3, 3], confusion[3, 0] = 203, 20  # a jump over three boundaries
+    got = metrics.ordinal_metrics(*samples(confusion), list("01234"))
+    boundary = got["boundaries"]["1|2"]
+    assert boundary["error_rate"] == pytest.approx(126 / 743)
+    assert round(boundary["error_rate"], 3) == 0.170  # as printed in the paper
+    assert boundary["missed_count"] == 86
+    assert boundary["missed_rate"] == pytest.approx(86 / 447)
+    assert boundary["false_alarm_rate"] == pytest.approx(40 / 296)
+    assert boundary["crossing_rate"] == pytest.approx((86 + 40 + 20) / 1656)
+    assert boundary["crossing_missed_rate"] == pytest.approx(106 / (447 + 223 + 51))
+    assert boundary["crossing_false_alarm_rate"] == pytest.approx(40 / (639 + 296))
+    assert got["mae"] == pytest.approx((126 + 3 * 20) / 1656)
+
+
+def test_known_kappa():
+    """Two by two [[20, 5], [10, 15]]: agreement 0.7, by chance 0.5, kappa 0.4."""
+    true, predicted = samples([[20, 5], [10, 15]])
+    assert metrics.ordinal_metrics(true, predicted, "ab")["qwk"] == pytest.approx(0.4)
+
+
+def test_kappa_ends_and_fixed_label_set():
+    ranks = list("01234")
+    assert metrics.ordinal_metrics([0, 1, 4], [0, 1, 4], ranks)["qwk"] == 1.0
+    assert metrics.ordinal_metrics([0, 4], [4, 0], ranks)["qwk"] == pytest.approx(-1)
+    assert metrics.ordinal_metrics([2, 2, 2], [3, 3, 3], ranks)["qwk"] == 0.0
+    # Ranks 2 and 3 never occur, yet 1 to 4 is three ranks off; renumbering gives 0.8.
+    got = metrics.ordinal_metrics([0, 1, 4, 4], [0, 1, 1, 4], ranks)
+    assert got["qwk"] == pytest.approx(1 - 9 / ((18 + 10 + 34 + 34) / 4))
+
+
+def test_single_rank_is_undefined_not_nan():
+    got = metrics.ordinal_metrics([2, 2], [2, 2], list("01234"))
+    assert got["qwk"] is None
+    assert got["accuracy"] == 1.0
+    assert got["recall"] == {"0": None, "1": None, "2": 1.0, "3": None, "4": None}
+    assert got["boundaries"]["0|1"]["error_rate"] is None
+    assert got["boundaries"]["0|1"]["crossing_rate"] == 0.0
+    assert got["boundaries"]["0|1"]["crossing_false_alarm_rate"] is None
+    json.dumps(got, allow_nan=False)
+
+
+def test_nll():
+    probabilities = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], np.float32)
+    got = metrics.ordinal_metrics([0, 2], [0, 2], "abc", probabilities)
+    assert got["nll"] == pytest.approx(-(math.log(0.5) + math.log(0.8)) / 2, rel=1e-6)
+    assert "nll" not in metrics.ordinal_metrics([0, 2], [0, 2], "abc")
+
+
+def test_nll_of_certain_predictions_is_finite():
+    right = metrics.ordinal_metrics([0], [0], "ab", [[1.0, 0.0]])
+    wrong = metrics.ordinal_metrics([1], [0], "ab", [[1.0, 0.0]])
+    assert math.copysign(1, right["nll"]) == 1 and right["nll"] == 0
+    assert wrong["nll"] == pytest.approx(87.3, abs=0.1)
+
+
+def test_unsigned_labels_do_not_wrap():
+    true, predicted = np.array([0, 3], np.uint8), np.array([3, 0], np.uint8)
+    assert metrics.ordinal_metrics(true, predicted, "abcd")["mae"] == 3.0
+
+
+def test_boundary_names():
+    ranks = ["(0, 2)", "(4, 6)", "(8, 12)"]
+    assert metrics.boundary_names(ranks) == ["(0, 2)|(4, 6)", "(4, 6)|(8, 12)"]
+    assert metrics.boundary_names(["only"]) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [], "ab"), "at least one sample"),
+        (([0, 1], [0], "ab"), "2 labels and predicted 1"),
+        (([0, 2], [0, 1], "ab"), "from 0 to 2; with 2 ranks"),
+        (([0, 1], [-1, 1], "ab"), "predicted has labels from -1"),
+        (([0.5, 1], [0, 1], "ab"), "dtype float64; wanted integers"),
+        (([[0, 1]], [[0, 1]], "ab"), r"shape \(1, 2\)"),
+        (([0], [0], "aa"), "differ from one another"),
+        (([0], [0], "ab", [[1.0]]), r"wanted .* \(1, 2\)"),
+        (([0], [0], "ab", [[3.0, -2.0]]), "logits"),
+        (([0], [0], "ab", [[math.nan, 1.0]]), "sum to 1"),
+    ],
+)
+def test_errors_say_what_came(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.ordinal_metrics(*arguments)

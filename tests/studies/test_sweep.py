@@ -1,0 +1,155 @@
+"""Sweeps: every combination once, runs side by side as if alone, one summary."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny_runs import by_name, clean, final_state
+
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.studies import sweep
+from cloc_jax.training import loop
+
+MARGINS = "method.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(autouse=True)
+def cache(place, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+
+
+def frozen(**changes):
+    settings = {"encoder__frozen": True, "method__projection": 6}
+    settings |= {"mesh__devices": 2}  # three runs a seed: one place is left over
+    return clean(**settings, train__max_epochs=3, **changes)
+
+
+@pytest.fixture(scope="module")
+def swept(place):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        return sweep.sweep(frozen(), place / "runs", vary=[MARGINS], seeds=2)
+
+
+def history(folder):
+    rows = folder.read_history()
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "name", ["learn,seed=1", pytest.param("0.3,seed=0", marks=pytest.mark.slow)]
+)
+def test_side_by_side_equals_alone(swept, place, name):
+    together = RunFolder(place / "runs" / f"margins={name}")
+    margins = 0.3 if name.startswith("0.3") else "learn"
+    config = frozen(seed=int(name[-1]), method__margins=margins)
+    alone = RunFolder(place / f"alone-{margins}")
+    loop.train(config, alone, resume=False)
+    for ours, theirs in zip(history(together), history(alone), strict=True):
+        assert (ours["stage"], ours["epoch"]) == (theirs["stage"], theirs["epoch"])
+        for group in ("train", "val", "margins"):
+            assert ours[group] == pytest.approx(theirs[group], rel=1e-4, abs=1e-5)
+    for stage in ("joint", "refine"):
+        states = [final_state(config, f, stage)[0] for f in (together, alone)]
+        for group in ("head", "margins"):
+            ours, theirs = (by_name(state, group) for state in states)
+            for key in theirs:
+                np.testing.assert_allclose(
+                    ours[key], theirs[key], rtol=1e-4, atol=1e-5, err_msg=key
+                )
+
+
+def test_every_run_can_be_used_alone(swept, place):
+    runs = [p for p in (place / "runs").iterdir() if (p / "config.json").exists()]
+    assert len(runs) == 6
+    for run in runs:
+        assert (run / "metrics.json").exists() and (run / "predictions.csv").exists()
+        assert RunFolder(run).trunk().is_dir()
+    # One copy of what the runs of a seed share: this encoder was drawn by seed.
+    assert len(list((place / "runs" / "trunk").iterdir())) == 2
+
+
+def test_summary_is_the_mean_of_the_runs(swept, place):
+    assert [c["settings"]["method.margins"] for c in swept["cells"]] == [
+        "learn",
+        0.3,
+        ["learn", 0.5, "learn", "learn>=0.2"],
+    ]
+    cell = swept["cells"][1]
+    found = []
+    for seed in range(2):
+        path = place / "runs" / f"margins=0.3,seed={seed}" / "metrics.json"
+        metrics = json.loads(path.read_text())
+        found.append(metrics["final"]["test"]["mae"])
+        assert list(metrics["margins"].values()) == pytest.approx([0.3] * 4)
+    assert cell["test"]["mae"]["mean"] == pytest.approx(np.mean(found))
+    assert cell["test"]["mae"]["std"] == pytest.approx(np.std(found, ddof=1))
+    assert not cell["unfinished"]
+
+
+def test_finished_runs_are_not_repeated(swept, place, monkeypatch):
+    monkeypatch.setattr(sweep, "train_together", None)
+    again = sweep.sweep(frozen(), place / "runs", vary=[MARGINS], seeds=2)
+    assert again == swept
+
+
+def test_unfinished_runs_are_made_again(swept, place, tmp_path):
+    import shutil
+
+    copy = tmp_path / "runs"
+    shutil.copytree(place / "runs", copy)
+    for seed in range(2):
+        (copy / f"margins=0.3,seed={seed}" / "metrics.json").unlink()
+    again = sweep.sweep(frozen(), copy, vary=[MARGINS], seeds=2)
+    assert again["cells"][0] == swept["cells"][0]
+    for name, ours in swept["cells"][1]["test"].items():
+        assert again["cells"][1]["test"][name] == pytest.approx(ours, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "vary, seeds, message",
+    [
+        (["method.margins"], 1, "--vary is 'method.margins'"),
+        (["method.weight="], 1, "--vary is 'method.weight='"),
+        (["method.wait=1;2"], 1, "--vary sets method.wait"),
+        (["train.batch_size=many"], 1, "--vary sets loop.batch_size to many"),
+        (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
+        (["method.weight=1;1"], 1, "two runs of the sweep are the same"),
+        (["encoder.views=0"], 1, "encoder.views is 0"),
+        ([], 0, "--seeds is 0"),
+    ],
+)
+def test_refused(vary, seeds, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        sweep.sweep(frozen(), tmp_path / "runs", vary=vary, seeds=seeds)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_folds_are_repeats_like_seeds():
+    config = frozen()
+    config.data.name = "hid"
+    folds = sweep._folds("hid", "all")
+    plans = sweep.plan(config, vary=["method.weight=1;2"], seeds=2, folds=folds)
+    assert len(plans) == 2 * 5 * 2
+    assert {p.config.data.fold for p in plans} == set(range(5))
+    assert plans[0].name == "weight=1,fold=0,seed=0"
+    assert sweep._folds("hid", "0,3") == [0, 3] and sweep._folds("koa", "") == []
+    for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
+        with pytest.raises(ValueError, match=f"--folds is {text}"):
+            sweep._folds(dataset, text)
+
+
+def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
+    with pytest.raises(FileExistsError, match="holds another sweep"):
+        sweep.sweep(frozen(), place / "runs", vary=["method.weight=1;2"], seeds=1)
+    with pytest.raises(ValueError, match="other settings than this command's"):
+        changed = frozen(method__hidden=9)
+        sweep.sweep(changed, place / "runs", vary=[MARGINS], seeds=2)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="not a sweep"):
+        sweep.sweep(frozen(), tmp_path, vary=[], seeds=1)

@@ -1,0 +1,83 @@
+"""Runs so small that they take seconds, and a look into what they leave."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx
+
+from cloc_jax.build import assembly
+from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.training import train_step
+from configs import quickstart
+
+
+def tiny(**changes):
+    config = quickstart.get_config()
+    changes = {
+        "data.num_train": 48,
+        "data.num_val": 20,
+        "data.num_test": 14,
+        "data.size": (24, 24),
+        "encoder.widths": (2, 4, 4, 4),
+        "method.hidden": 8,
+        "train.batch_size": 8,
+        "train.max_epochs": 1,
+        "mesh.devices": 1,
+    } | {k.replace("__", "."): v for k, v in changes.items()}
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def clean(**changes):
+    config = tiny(**changes)
+    for name in config.augment:
+        config.augment[name] = 0.0
+    return config
+
+
+def stage_parts(config, index=0):
+    parts = assembly.build(config)
+    stage = parts.method.stages[index]
+    optimizer = assembly.build_optimizer(config, stage)
+    graph, state = model_state.split(parts.create())
+    images = np.stack([parts.dataset.splits["train"][i] for i in range(8)])
+    batch = {
+        "id": jnp.arange(8, dtype=jnp.int32),
+        "image": jnp.asarray(images),
+        "label": jnp.asarray([0, 0, 1, 1, 2, 2, 4, 4], jnp.int32),
+        "mask": jnp.ones(8, bool),
+    }
+    names = train_step.scalar_names(graph, stage, state, batch)
+    carry = train_step.first_carry(state, optimizer, names)
+    shard_params = config.mesh.shard_params
+    carry = train_step.place_carry(carry, parts.mesh, shard_params=shard_params)
+    batch = sharding.place_batch(batch, parts.mesh)
+    shardings = jax.tree.map(lambda x: x.sharding, carry)
+    step = train_step.make_step(graph, stage, optimizer, jax.random.key(0), shardings)
+    return step, carry, batch, parts, graph
+
+
+def final_state(config, folder, stage):
+    parts = assembly.build(config, folder)
+    graph, like = model_state.split(nnx.eval_shape(parts.create.random))
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return checkpoint.load_model(folder.stage(stage), like, here), parts
+
+
+def by_name(state, group):
+    """The arrays below one group of the encoder or the model."""
+    flat = jax.tree_util.tree_leaves_with_path(state)
+    named = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in flat}
+    return {name: leaf for name, leaf in named.items() if f"'{group}'" in name}
+
+
+def arrays(run, stage):
+    """The arrays of a stage's model by name, whatever devices wrote them."""
+    path = (run / "stages" / stage).absolute()
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        found = checkpointer.metadata(path).item_metadata.tree
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(np.ndarray), found)
+        tree = checkpointer.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}

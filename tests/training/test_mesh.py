@@ -1,0 +1,124 @@
+"""One device, eight devices and split parameters compute the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+from tiny_runs import stage_parts, tiny
+
+from cloc_jax.data import pipeline
+from cloc_jax.data.augment import Augment
+from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.runtime import sharding
+
+
+def three_steps(**mesh):
+    # SGD, since Adam makes full steps of the rounding noise in tiny gradients.
+    config = tiny(
+        optimizer__name="sgd",
+        optimizer__learning_rate=0.01,
+        encoder__widths=(4, 8, 16, 32),
+        method__hidden=128,
+        **mesh,
+    )
+    step, carry, batch, _, _ = stage_parts(config)
+    for _ in range(3):
+        carry = step(carry, batch)
+    return carry, step
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return jax.tree.map(np.asarray, three_steps(mesh__devices=1)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard_params", [False, True])
+def test_eight_devices_equal_one(alone, shard_params):
+    carry, step = three_steps(mesh__devices=8, mesh__shard_params=shard_params)
+    assert step._cache_size() == 1
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
+    kernel = carry.model.params["head"]["linear1"]["kernel"][...]
+    assert kernel.sharding.is_fully_replicated != shard_params
+    if shard_params:
+        assert kernel.addressable_shards[0].data.size * 8 == kernel.size
+
+
+def test_what_is_split_and_what_is_copied():
+    mesh = sharding.make_mesh(8)
+    state = {
+        "large": jnp.zeros((3, 3, 64, 128), jnp.float32),
+        "odd": jnp.zeros((99, 101), jnp.float32),
+        "small": jnp.zeros(64, jnp.float32),
+    }
+    split = sharding.state_shardings(state, mesh, shard_params=True)
+    assert split["large"].spec == PartitionSpec(None, None, None, sharding.AXIS)
+    assert split["odd"].is_fully_replicated and split["small"].is_fully_replicated
+    placed = sharding.place_state(state, split)
+    assert placed["large"].addressable_shards[0].data.shape == (3, 3, 64, 16)
+
+
+def test_a_batch_that_does_not_divide_names_those_that_do():
+    mesh = sharding.make_mesh(8)
+    sharding.check_batch(64, mesh)
+    with pytest.raises(
+        ValueError, match="100, which does not divide over 8 .* 96 or 104"
+    ):
+        sharding.check_batch(100, mesh)
+    with pytest.raises(ValueError, match="try 6 or 12"):
+        sharding.check_batch(8, sharding.make_mesh(3))
+
+
+def test_more_devices_than_there_are():
+    with pytest.raises(ValueError, match="mesh.devices is 9, but there are 8"):
+        sharding.make_mesh(9)
+
+
+def test_each_process_reads_only_its_rows():
+    class Counted:
+        labels = np.arange(40, dtype=np.int32) % 4
+        ids = [str(i) for i in range(40)]
+
+        def __init__(self):
+            self.reads = np.zeros(40, int)
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            self.reads[index] += 1
+            return np.full((6, 6, 1), index, np.uint8)
+
+    plan = BatchPlan(Counted.labels, 8)
+    whole, parts = None, []
+    for share in (pipeline.WHOLE, pipeline.Share(0, 2), pipeline.Share(1, 2)):
+        source = Counted()
+        batches = pipeline.training_batches(
+            source,
+            plan,
+            draw=pipeline.augmented(
+                source, Augment(rotate_degrees=20, flip_vertical=0.5)
+            ),
+            views=1,
+            seed=(1,),
+            first_step=2,
+            threads=1,
+            share=share,
+            place=lambda batch: batch,
+        )
+        first = next(batches)
+        if share == pipeline.WHOLE:
+            whole = first
+            continue
+        parts.append(first)
+        rows = plan.batch(2)[share.part * 4 : share.part * 4 + 4]
+        np.testing.assert_array_equal(first["id"], rows)
+        # Some batches more are read ahead, but never a row of the other process.
+        mine = [plan.batch(s).reshape(2, 4)[share.part] for s in range(2, 10)]
+        assert not source.reads[np.setdiff1d(np.arange(40), mine)].any()
+    for key in whole:
+        np.testing.assert_array_equal(
+            whole[key], np.concatenate([p[key] for p in parts])
+        )

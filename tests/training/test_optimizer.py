@@ -1,0 +1,115 @@
+"""Optimizer groups: what is listed moves, all else stays to the bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from cloc_jax import encoders, methods
+from cloc_jax.methods.interface import NETWORK as EVERY_NETWORK
+from cloc_jax.runtime import model_state, sharding
+from cloc_jax.training import optimizer
+
+# The small encoder has four layers; VGG16 has a fifth.
+NETWORK = tuple(group for group in EVERY_NETWORK if group != "layer5")
+SETTINGS = {"name": "adam", "learning_rate": 0.1, "weight_decay": 0.0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    method = methods.build(
+        "cloc",
+        num_ranks=4,
+        mesh=sharding.make_mesh(1),
+        max_epochs=1,
+        patience=1,
+        monitor="mae",
+        sampling="natural",
+        projection=0,
+        projection_relu=False,
+        classifier="layers",
+        hidden=4,
+        activation="relu",
+        stop_accuracy=0.95,
+        phases=2,
+        phase_two_init="phase_one",
+        margins="learn",
+        rho=0.0,
+        margin_start=(0.5, 1.0),
+        margin_form="softplus",
+        margin_budget=0.0,
+        weight=1.0,
+        reduction="mean",
+        algorithm="auto",
+        contrast="embedding",
+    )
+
+    def create():
+        rngs = nnx.Rngs(0)
+        encoder = encoders.build("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
+        return method.init(encoder, rngs)
+
+    return model_state.split(model_state.compiled(create)())[1].params
+
+
+def moved(params, trains, **settings):
+    """Groups whose parameters changed in a step where every gradient is 1."""
+    rule = optimizer.build(trains, methods.group_of, **(SETTINGS | settings))
+
+    @jax.jit
+    def step(params):
+        ones = jax.tree.map(jnp.ones_like, params)
+        updates, _ = rule.update(ones, rule.init(params), params)
+        return optax.apply_updates(params, updates)
+
+    before = jax.tree_util.tree_leaves_with_path(params)
+    after = jax.tree.leaves(step(params))
+    changed, kept = set(), set()
+    for (path, old), new in zip(before, after, strict=True):
+        group = methods.group_of(tuple(getattr(k, "key", k) for k in path))
+        same = np.asarray(old).tobytes() == np.asarray(new).tobytes()
+        (kept if same else changed).add(group)
+    assert not changed & kept
+    return changed
+
+
+def test_every_group_of_the_model_is_known(model):
+    everything = dict.fromkeys((*NETWORK, "margins"), {})
+    assert moved(model, everything) == set(everything)
+
+
+def test_margins_stay_in_phase_two(model):
+    assert moved(model, dict.fromkeys(NETWORK, {})) == set(NETWORK)
+
+
+def test_one_layer_alone(model):
+    assert moved(model, {"layer4": {}}) == {"layer4"}
+    assert moved(model, {}) == set()
+
+
+def test_no_decay_reaches_margins_in_phase_one():
+    params = nnx.State({"margins": {"theta": nnx.Param(jnp.full(3, 2.0, jnp.float32))}})
+    for settings, decays in (({"weight_decay": 0.0}, False), ({}, True)):
+        rule = optimizer.build(
+            {"margins": settings},
+            methods.group_of,
+            **(SETTINGS | {"weight_decay": 0.5}),
+        )
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        updates, _ = rule.update(zeros, rule.init(params), params)
+        assert bool(np.any(jax.tree.leaves(updates)[0])) == decays
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"name": "lion"}, "optimizer.name is 'lion'"),
+        ({"learning_rate": 0.0}, "optimizer.learning_rate is 0.0"),
+        ({"weight_decay": -1.0}, "optimizer.weight_decay is -1.0"),
+    ],
+)
+def test_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        optimizer.build({"head": {}}, methods.group_of, **(SETTINGS | change))

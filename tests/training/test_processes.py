@@ -1,0 +1,95 @@
+"""Runs of two real processes on this machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launching import ROOT, TINY, launch
+from tiny_runs import arrays
+
+from cloc_jax.runtime import processes
+
+# SGD, since Adam makes full steps of the rounding noise in tiny gradients.
+COMMAND = [
+    *TINY,
+    "--config.optimizer.name=sgd",
+    "--config.optimizer.learning_rate=0.01",
+    "--config.train.log_steps=2",
+]
+
+
+def together(*arguments, cwd, kills=("", "")):
+    """Two processes that train together, each with its place to die, or none."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for index, kill in enumerate(kills):
+        script = "tests/killed_launch.py" if kill else "launch.py"
+        flags = [f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(ROOT / script), *arguments, *flags]
+                + [f"--process={index}"],
+                cwd=cwd,
+                env=os.environ
+                | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "CLOC_KILL": kill},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=300) for process in started]
+    return [p.returncode for p in started], outputs
+
+
+@pytest.mark.slow
+def test_start_on_one_lose_one_of_two_and_end_on_two(tmp_path):
+    alone = launch(*COMMAND, "--run=alone", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+
+    first = launch(
+        *COMMAND,
+        "--run=joint",
+        cwd=tmp_path,
+        script="tests/killed_launch.py",
+        CLOC_KILL="SIGTERM joint 3",
+    )
+    assert first.returncode == 128 + signal.SIGTERM, first.stderr
+
+    command = [*COMMAND, "--run=joint", "--resume"]
+    codes, outputs = together(*command, cwd=tmp_path, kills=("", "SIGKILL refine 3"))
+    assert codes[0] == 3, outputs
+    assert "start all processes again with --resume" in outputs[0][1]
+
+    codes, outputs = together(*command, cwd=tmp_path)
+    assert codes == [0, 0], outputs
+    assert "report" in outputs[0][0] and "report" not in outputs[1][0]
+
+    for stage in ("joint", "refine"):
+        one, two = arrays(tmp_path / "alone", stage), arrays(tmp_path / "joint", stage)
+        assert list(one) == list(two)
+        for name in one:
+            np.testing.assert_allclose(one[name], two[name], rtol=1e-5, atol=1e-5)
+    rows = [
+        [json.loads(line) for line in (tmp_path / run / "history.jsonl").open()]
+        for run in ("alone", "joint")
+    ]
+    assert len(rows[0]) == len(rows[1])
+    for a, b in zip(*rows, strict=True):
+        assert a["train"]["loss"] == pytest.approx(b["train"]["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "given", [("", 2, 0), ("host:1", 0, 0), ("host:1", 2, 2), ("host:1", 2, -1)]
+)
+def test_half_a_description_is_refused(given, monkeypatch):
+    for name in ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
+        monkeypatch.delenv(f"JAX_{name}", raising=False)
+    with pytest.raises(ValueError, match="needs all of --coordinator"):
+        processes.connect(*given)

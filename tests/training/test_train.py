@@ -1,0 +1,162 @@
+"""The training loop from within: what it refuses, keeps and compiles."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_runs import stage_parts, tiny
+
+from cloc_jax.build import assembly
+from cloc_jax.runtime import model_state
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"train__batch_size": 9}, "train.batch_size is 9"),
+        ({"train__batch_size": 64}, "train.batch_size is 64, but the 48"),
+        ({"train__sampling": "even"}, "train.sampling is 'even'"),
+        ({"train__phase_two_init": "x"}, "train.phase_two_init is 'x'"),
+        ({"train__log_steps": 0}, "train.log_steps is 0"),
+        ({"method__margins": [0.1]}, "1 entries, but 5 ranks have 4"),
+        ({"method__margins": 0}, "method.margins has 0"),
+        ({"method__contrast": "pixels"}, "method.contrast is 'pixels'"),
+        ({"method__reduction": "sum"}, "method.reduction is 'sum'"),
+        ({"method__weight": -1.0}, "method.weight is -1"),
+        ({"method__hidden": 0}, "method.hidden is 0"),
+        ({"method__activation": "sine"}, "method.activation is 'sine'"),
+        ({"method__classifier": "tree"}, "method.classifier is 'tree'"),
+        ({"method__projection_relu": True}, "method.projection is 0"),
+        ({"method__margin_form": "exp"}, "method.margin_form is 'exp'"),
+        ({"method__margin_budget": -1.0}, "method.margin_budget is -1"),
+        (
+            {"method__classifier": "cosine", "method__contrast": "hidden"},
+            "a cosine classifier has no hidden layer",
+        ),
+        ({"train__phases": 3}, "train.phases is 3"),
+        ({"optimizer__margins": "lion"}, "optimizer.name is 'lion'"),
+        ({"data__permute": -1}, "data.permute is -1"),
+        ({"method__name": "svm"}, "method.name is 'svm'; this version has ce, cloc"),
+        ({"encoder__name": "big"}, "encoder.name is 'big'"),
+        ({"encoder__widths": (4, 4)}, r"encoder.widths is \(4, 4\)"),
+        ({"optimizer__name": "lion"}, "optimizer.name is 'lion'"),
+        ({"data__critical": ("1|4",)}, r"data.critical names 1\|4"),
+        ({"data__size": (8, 64)}, r"data.size is \(8, 64\)"),
+        ({"data__crop": (100,)}, r"data.crop is \(100,\)"),
+        ({"data__crop": (90, 90)}, "crop"),
+        ({"method__algorithm": "pallas"}, "a kernel for GPUs"),
+        ({"data__channels": 2}, "data.channels is 2"),
+        ({"data__name": "mnist"}, "data.name is 'mnist'"),
+        ({"data__num_val": 0}, "data.num_val is 0"),
+        ({"data__threads": 0}, "data.threads is 0"),
+        ({"augment__scale": 7.0}, "augment.scale is 7"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_made(change, message, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        loop.train(tiny(**change), folder, resume=False)
+    assert not folder.path.exists()
+
+
+@pytest.mark.slow
+def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
+    config = tiny(optimizer__learning_rate=1e37, train__log_steps=2)
+    with pytest.raises(loop.NonFinite) as error:
+        loop.train(config, RunFolder(tmp_path / "run"), resume=False)
+    message = str(error.value)
+    step = int(message.split("at step ")[1].split()[0])
+    parts = assembly.build(config)
+    plan = assembly.plan(config, parts.dataset, parts.method.stages[0], 0)
+    for item in plan.batch(step):
+        assert parts.dataset.splits["train"].ids[item] in message
+    assert "Last good checkpoint: none yet" in message
+    assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
+
+
+@pytest.fixture(scope="module")
+def stage_one():
+    """A step, its first carry and a batch; steps take what they are given."""
+    step, carry, batch, _, _ = stage_parts(tiny(optimizer__learning_rate=0.01))
+    return step, lambda: jax.tree.map(jnp.copy, carry), batch
+
+
+def test_a_bad_step_leaves_the_state_as_it_was(stage_one):
+    step, carry, batch = stage_one
+    carry = carry()
+    good = step(carry, batch)
+    before = jax.tree.map(np.array, good)
+    # A weight of infinity makes this step's loss infinite.
+    spoilt = jax.tree.map(jnp.array, good)
+    spoilt.model.params["head"]["linear2"]["bias"][...] = jnp.full(5, jnp.inf)
+    after = step(spoilt, batch)
+    assert int(after.bad_step) == 1 and int(after.step) == 1
+    again = step(after, batch)
+    assert int(again.bad_step) == 1  # the first one is remembered
+    kernel = again.model.params["encoder"]["layer1"]["conv1"]["kernel"][...]
+    np.testing.assert_array_equal(
+        kernel, before.model.params["encoder"]["layer1"]["conv1"]["kernel"][...]
+    )
+
+
+def test_steps_trace_once_and_learn(stage_one):
+    step, carry, batch = stage_one
+    carry = carry()
+    losses = []
+    for _ in range(20):
+        before = float(carry.totals["loss"])
+        carry = step(carry, batch)
+        losses.append(float(carry.totals["loss"]) - before)
+    assert step._cache_size() == 1
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "margins",
+    [
+        ["learn", 0.8, "learn>=0.2", 0.3],
+        pytest.param(0.4, marks=pytest.mark.slow),  # a step of its own to compile
+    ],
+)
+def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
+    step, carry, batch, parts, graph = stage_parts(tiny(method__margins=margins))
+
+    def values(carry):
+        model = model_state.merge(graph, carry.model)
+        return np.asarray(parts.method.margins(model).values)
+
+    kinds = parts.method.margins(model_state.merge(graph, carry.model)).kinds
+    first = values(carry)
+    kernel = np.array(carry.model.params["encoder"]["stem"]["layers"][0]["kernel"][...])
+    for _ in range(3):
+        carry = step(carry, batch)
+    last = values(carry)
+    for kind, a, b in zip(kinds, first, last, strict=True):
+        assert (a.tobytes() == b.tobytes()) == (kind == "fixed")
+    now = carry.model.params["encoder"]["stem"]["layers"][0]["kernel"][...]
+    assert (np.asarray(now) != kernel).all()
+
+
+@pytest.mark.slow
+def test_phase_two_can_start_anew_with_the_learnt_margins(tmp_path):
+    config = tiny(train__phase_two_init="pretrained")
+    folder = RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    rows = folder.read_history()
+    assert rows[0]["margins"] == rows[1]["margins"]  # learnt ones are kept
+    fresh = assembly.build(config).create()
+    learnt = json.loads((folder.path / "stages" / "joint.json").read_text())
+    assert learnt["stop_rule"] == "max_epochs"
+    parts = assembly.build(config)
+    graph, state = model_state.split(parts.create())
+    model = model_state.merge(graph, jax.tree.map(lambda x: x + 1, state))
+    parts.method.stages[1].enter(model, {"initial": parts.create}, None)
+    np.testing.assert_array_equal(
+        model.head.linear1.kernel[...], fresh.head.linear1.kernel[...]
+    )
+    assert (model.margins.theta[...] != fresh.margins.theta[...]).all()
