@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
     # Own images only: rank names from lowest to highest; () where they start with
     # numbers.
     config.data.order = ()
-    # Own images only: a table that grades them, in place of a folder a rank.
+    # Own images only: a table that grades them, in place of a folder per rank.
     config.data.csv = ""
     # Its columns; "" for a usual name, such as path, label, split, patient.
     config.data.columns = ConfigDict()
@@ -54,13 +54,13 @@ def get_config() -> ConfigDict:
     config.data.group_pattern = ""
     config.data.fold = 0  # adience, hid: which of five folds is the test part
     config.data.subset = ""  # adience: "frontal" for its near-frontal faces only
-    config.data.bin = 1  # clap2015: years a class, 1 to 5
+    config.data.bin = 1  # clap2015: years per class, 1 to 5
     # clap2015: table of eye positions to align faces by; "" for aligned faces.
     config.data.landmarks = ""
     # Training labels made wrong: ("1>2:0.6",) calls 60% of rank 1 rank 2.
     config.data.relabel = ()
-    # A number above 0 deals the training labels out anew at random, by that number: a
-    # null against which to read what was learnt.
+    # A number above 0 permutes the training labels at random, by that number: a
+    # null against which to read what was learned.
     config.data.permute = 0
     # Training images left out: ("4:0.2",) keeps 20% of rank 4.
     config.data.subsample = ()
@@ -123,45 +123,46 @@ def get_config() -> ConfigDict:
     config.encoder.views = 1
     config.encoder.cache_gib = 32.0  # the most that kept features may take on disk
 
-    config.method = ConfigDict()
-    config.method.name = "cloc"  # cloc, or ce for cross-entropy alone
-    # "learn", "shared", a number, or a list with one entry a boundary, such as
-    # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learnt, fixed, start, floor.
-    config.method.margins = config_dict.FieldReference("learn", field_type=object)
-    config.method.rho = 0.0  # floor of learnt margins
-    config.method.margin_start = (0.5, 1.0)  # learnt margins start uniform in [a, b)
-    # Of learnt margins: softplus, or relu, which can reach 0 and merge two ranks.
-    config.method.margin_form = "softplus"
-    # Above 0: margins are proportions, scaled to this sum; cosines allow 2 behind a
-    # signed projection and 1 behind a ReLU. 0, the paper's: they are what they are.
-    config.method.margin_budget = 0.0
-    config.method.weight = 1.0  # loss = cross-entropy + weight x MMNP
-    # mean: over triplets (ours); paper: sum an anchor; official: as released.
-    config.method.reduction = "mean"
-    # How MMNP is computed, the same value in each: dense, sorted, auto for the faster
-    # of them, or pallas, a kernel for GPUs that has not been run on one yet.
-    config.method.algorithm = "auto"
-    # Where the contrast acts: embedding (paper), hidden or logits (released README).
-    config.method.contrast = "embedding"
+    # The head of methods that have no other: an optional projection and a classifier.
+    config.head = ConfigDict()
     # Width of a linear projection before contrast and classifier; 0 for none.
-    config.method.projection = 0
-    config.method.projection_relu = False  # with a ReLU behind it, cosines stay above 0
-    # Two layers (the paper's), or cosine: a prototype a rank, nearest by cosine; CLOC
+    config.head.projection = 0
+    config.head.projection_relu = False  # with a ReLU after it, cosines stay above 0
+    # Two layers (the paper's), or cosine: a prototype per rank, nearest by cosine; CLOC
     # then asks for its margins between prototypes as well.
-    config.method.classifier = "layers"
-    config.method.hidden = 256  # ours: width between the classifier's two layers
-    config.method.activation = "relu"  # ours: relu, gelu or tanh between them
+    config.head.classifier = "layers"
+    config.head.hidden = 256  # ours: width between the classifier's two layers
+    config.head.activation = "relu"  # ours: relu, gelu or tanh between them
+
+    # Every method has its settings under its own name; those of a method that is not
+    # the chosen one must be left alone. docs/methods.md says what each method is.
+    config.method = ConfigDict()
+    config.method.name = "cloc"  # or ce (cross-entropy alone), gol, simclr
+    config.method.ce = ConfigDict()
+    config.method.cloc = _cloc()
+    config.method.gol = _gol()
+    config.method.simclr = _simclr()
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "adam"  # adam, or sgd with momentum 0.9
-    config.optimizer.learning_rate = 1e-3  # constant
+    config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
+    config.optimizer.learning_rate = 1e-3
     # Of the encoder's parameters; None for the same as the rest.
     config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
-    config.optimizer.weight_decay = 0.0  # decoupled; never reaches the margins
-    # Of the margins: adam or sgd; "" for the same as the rest.
-    config.optimizer.margins = ""
-    # Of the margins; None for the same as the rest.
-    config.optimizer.margin_learning_rate = config_dict.placeholder(float)
+    # constant, cosine (down to final_rate times the rate at the stage's last possible
+    # epoch), or steps (times drop_factor after each of `drops`).
+    config.optimizer.schedule = "constant"
+    config.optimizer.final_rate = 0.0  # of cosine, as a fraction of the rate
+    config.optimizer.drops = ()  # of steps: fractions of the stage, such as (0.6, 0.8)
+    config.optimizer.drop_factor = 0.1  # of steps
+    config.optimizer.warmup_epochs = 0.0  # from 0 up to the rate
+    config.optimizer.momentum = 0.9  # of sgd and lars
+    # Decoupled for adam, part of the gradient for sgd and lars; never on margins.
+    config.optimizer.weight_decay = 0.0
+    # At the stage's end, by a cosine from weight_decay; None to keep it.
+    config.optimizer.final_weight_decay = config_dict.placeholder(float)
+    config.optimizer.decay_vectors = True  # False: no decay of biases and norms
+    config.optimizer.clip_norm = 0.0  # largest norm of a gradient; 0 for any
+    config.optimizer.clip_per_tensor = False  # of each array, not of all together
 
     config.mesh = ConfigDict()
     # Over which a batch is split, or, on frozen features, the runs of a sweep; 0 for
@@ -172,16 +173,82 @@ def get_config() -> ConfigDict:
 
     config.train = ConfigDict()
     config.train.batch_size = 64  # ours; even, 4 or more
-    config.train.max_epochs = 500  # of each phase
-    config.train.stop_accuracy = 0.95  # clean train accuracy that ends phase one
-    config.train.patience = 10  # epochs without improvement that end a phase
+    config.train.max_epochs = 500  # of each stage that is scored
+    config.train.patience = 10  # epochs without improvement that end such a stage
     config.train.monitor = "mae"  # ours: the validation metric that must improve
-    config.train.phases = 2  # 1 ends after phase one, to study margins alone
-    # phase_one refines what phase one learnt, pretrained starts the network anew and
-    # keeps only the margins; the paper says both.
-    config.train.phase_two_init = "phase_one"
     config.train.sampling = "natural"  # ours: natural, or balanced over ranks
     config.train.eval_batch_size = 256  # ours; changes no result
     config.train.log_steps = 20  # steps between two looks at the loss
     config.train.checkpoint_steps = 500  # besides one at the end of each epoch
     return config
+
+
+def _cloc() -> ConfigDict:
+    """CLOC: cross-entropy and the multi-margin n-pair loss (MMNP), in two phases."""
+    cloc = ConfigDict()
+    # "learn", "shared", a number, or a list with one entry per boundary, such as
+    # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learned, fixed, start, floor.
+    cloc.margins = config_dict.FieldReference("learn", field_type=object)
+    cloc.rho = 0.0  # floor of learned margins
+    cloc.margin_start = (0.5, 1.0)  # learned margins start uniform in [a, b)
+    # Of learned margins: softplus, or relu, which can reach 0 and merge two ranks.
+    cloc.margin_form = "softplus"
+    # Above 0: margins are proportions, scaled to this sum; cosines allow 2 after a
+    # signed projection and 1 after a ReLU. 0, the paper's: they are what they are.
+    cloc.margin_budget = 0.0
+    cloc.margin_optimizer = ""  # adam or sgd; "" for the same as the rest
+    # Of the margins; None for the same as the rest.
+    cloc.margin_learning_rate = config_dict.placeholder(float)
+    cloc.weight = 1.0  # loss = cross-entropy + weight x MMNP
+    # mean: over triplets (ours); paper: sum per anchor; official: as released.
+    cloc.reduction = "mean"
+    # How MMNP is computed, the same value in each: dense, sorted, auto for the faster
+    # of them, or pallas, a kernel for GPUs that has not been run on one yet.
+    cloc.algorithm = "auto"
+    # Where the contrast acts: embedding (paper), hidden or logits (released README).
+    cloc.contrast = "embedding"
+    cloc.stop_accuracy = 0.95  # clean train accuracy that ends phase one
+    cloc.phases = 2  # 1 ends after phase one, to study margins alone
+    # phase_one refines what phase one learned, pretrained starts the network anew and
+    # keeps only the margins; the paper says both.
+    cloc.phase_two_init = "phase_one"
+    return cloc
+
+
+def _gol() -> ConfigDict:
+    """GOL: order and metric losses on reference points, prediction by kNN."""
+    gol = ConfigDict()
+    gol.references = 0  # reference points along the order; 0 for one per rank
+    gol.margin = 0.25  # of the metric loss
+    gol.tau = 0  # ranks up to this far apart count as alike
+    gol.pairs = 0  # pairs per batch; 0 for half as many as images
+    gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)  # tried on validation
+    return gol
+
+
+def _simclr() -> ConfigDict:
+    """SimCLR: contrastive pretraining without labels, then a linear probe."""
+    simclr = ConfigDict()
+    simclr.temperature = 0.5  # the authors': 0.5 for small data, 0.1 for ImageNet
+    simclr.width = 128  # of the projection that the contrast acts on
+    simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
+    # probe: a linear classifier on the frozen encoder; full: the encoder is trained on.
+    simclr.downstream = "probe"
+    simclr.pretrain = _stage("lars", 0.3, epochs=100, warmup_epochs=10.0)
+    simclr.pretrain.weight_decay = 1e-6
+    simclr.probe = _stage("sgd", 0.1, epochs=90)
+    return simclr
+
+
+def _stage(
+    optimizer: str, learning_rate: float, *, epochs: int, warmup_epochs: float = 0.0
+) -> ConfigDict:
+    """A stage with its own optimizer: settings that go before config.optimizer's."""
+    stage = ConfigDict()
+    stage.name = optimizer
+    stage.learning_rate = learning_rate
+    stage.schedule = "cosine"
+    stage.warmup_epochs = warmup_epochs
+    stage.weight_decay = 0.0
+    stage.epochs = epochs  # at most
+    return stage

@@ -17,7 +17,7 @@ def freeze(config):
     """Keeps the encoder as its weights are, for the files named …_frozen."""
     _encoder(config)
     config.encoder.frozen = True
-    config.method.projection = 128  # features cannot move, so the contrast needs it
+    config.head.projection = 128  # features cannot move, so the contrast needs it
     config.train.batch_size = 256
 
 

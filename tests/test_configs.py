@@ -20,15 +20,15 @@ def test_the_papers_values_are_the_defaults():
     assert config.optimizer.learning_rate == 1e-3
     assert config.optimizer.weight_decay == 0
     assert config.train.max_epochs == 500
-    assert config.train.stop_accuracy == 0.95
+    assert config.method.cloc.stop_accuracy == 0.95
     assert config.train.patience == 10
     assert config.method.name == "cloc"
-    assert config.method.margins == "learn"
-    assert config.method.rho == 0
-    assert config.method.margin_start == (0.5, 1.0)
-    assert config.method.weight == 1
-    assert config.method.contrast == "embedding"
-    assert config.method.projection == 0
+    assert config.method.cloc.margins == "learn"
+    assert config.method.cloc.rho == 0
+    assert config.method.cloc.margin_start == (0.5, 1.0)
+    assert config.method.cloc.weight == 1
+    assert config.method.cloc.contrast == "embedding"
+    assert config.head.projection == 0
 
 
 def test_koa_is_the_papers_protocol():

@@ -20,7 +20,7 @@ def tiny(**changes):
         "data.num_test": 14,
         "data.size": (24, 24),
         "encoder.widths": (2, 4, 4, 4),
-        "method.hidden": 8,
+        "head.hidden": 8,
         "train.batch_size": 8,
         "train.max_epochs": 1,
         "mesh.devices": 1,

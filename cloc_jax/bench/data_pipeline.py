@@ -18,11 +18,13 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from cloc_jax.bench import bench
+from cloc_jax.bench import cells
+from cloc_jax.bench.cells import Cell
 from cloc_jax.bench.stopwatch import Program, interleaved, resident_bytes
-from cloc_jax.build import assembly, encoder
-from cloc_jax.data import pipeline
-from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.build.dataset import augmentation, build_dataset
+from cloc_jax.data import pipeline, samplers
+from cloc_jax.data.samplers import Sampler
+from cloc_jax.data.source import Prepared, Source, augmented
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import console, print_dataset
 
@@ -33,16 +35,15 @@ KEPT = "the same, images kept"
 WANTED = 2.0  # times what decoding and resizing take, at most
 
 
-def bench_data(
-    config: ConfigDict, folder: pathlib.Path, *, rounds: int
-) -> list[bench.Cell]:
+def bench_data(config: ConfigDict, folder: pathlib.Path, *, rounds: int) -> list[Cell]:
     """Times the stages, reads epochs, prints what it found and adds to bench.jsonl."""
-    where = bench.announce()
-    dataset = assembly.build_dataset(config)
+    where = cells.announce()
+    dataset = build_dataset(config)
     print_dataset(dataset)
     mesh = sharding.make_mesh(config.mesh.devices)
     sharding.check_batch(config.train.batch_size, mesh)
-    plan = BatchPlan(
+    plan = samplers.make(
+        "rank_pairs",
         dataset.splits["train"].labels,
         config.train.batch_size,
         mode=config.train.sampling,
@@ -51,31 +52,28 @@ def bench_data(
     )
     kept: Any = dataset.splits["train"]
     read_kept = Stream(config, kept, plan, mesh)
-    cells = _time(config, plan, mesh, read_kept if kept.is_kept else None, rounds)
-    console.print(bench.table(cells))
-    for line in _conclusions(config, cells):
+    found = _time(config, plan, mesh, read_kept if kept.is_kept else None, rounds)
+    console.print(cells.table(found))
+    for line in _conclusions(config, found):
         console.print(line, soft_wrap=True)
     memory = _memory(read_kept, plan.steps_per_epoch, rounds, config.data.threads)
     console.print(
         f"memory: {memory['before_mib']:.0f} MiB after an epoch, "
         f"{memory['after_mib']:.0f} MiB after {rounds} more"
     )
-    bench.record(folder, "data", [*cells, memory], where)
-    return [*cells, memory]
+    cells.record(folder, "data", [*found, memory], where)
+    return [*found, memory]
 
 
 class Stream:
     """Reads batches from the very pipeline that training reads from; call it."""
 
-    def __init__(
-        self, config: ConfigDict, source: pipeline.Source, plan: BatchPlan, mesh: Mesh
-    ):
+    def __init__(self, config: ConfigDict, source: Source, plan: Sampler, mesh: Mesh):
         self._batches = functools.partial(
             pipeline.training_batches,
             source,
             plan,
-            draw=pipeline.augmented(source, encoder.augmentation(config)),
-            views=1,
+            draws=[augmented(source, augmentation(config))],
             seed=(config.seed, 0),
             first_step=0,
             place=lambda rows: sharding.place_batch(rows, mesh),
@@ -88,15 +86,15 @@ class Stream:
 
 def _time(
     config: ConfigDict,
-    plan: BatchPlan,
+    plan: Sampler,
     mesh: Mesh,
     read_kept: Stream | None,
     rounds: int,
-) -> list[bench.Cell]:
+) -> list[Cell]:
     """One cell a stage and number of threads."""
     config = config.copy_and_resolve_references()
     config.data.cache_gib = 0.0
-    anew: Any = assembly.build_dataset(config).splits["train"]
+    anew: Any = build_dataset(config).splits["train"]
     streams = {FULL: Stream(config, anew, plan, mesh)}
     if read_kept:
         streams[KEPT] = read_kept
@@ -131,21 +129,21 @@ def _time(
 
 def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:
     """What is done to an item, from the least to all but making batches of it."""
-    bare = pipeline.Prepared(
-        train.source,
+    bare = Prepared(
+        train.original,
         size=tuple(config.data.size),
         crop=None,
         equalize=False,
         channels=config.data.channels,
         cache_bytes=0,
     )
-    draw = pipeline.augmented(train, encoder.augmentation(config))
+    draw = augmented(train, augmentation(config))
 
     def augment(item: int) -> np.ndarray:
         return draw(item, pipeline.generator((config.seed, 0, item)))
 
     return {
-        "decode": train.source.__getitem__,
+        "decode": train.original.__getitem__,
         BARE: bare.__getitem__,
         "decode, prepare": train.whole,
         "+ augment": augment,
@@ -162,7 +160,7 @@ def _over(function: Callable[[int], Any], items: Sequence[int], threads: int) ->
             pass
 
 
-def _conclusions(config: ConfigDict, cells: Sequence[bench.Cell]) -> list[str]:
+def _conclusions(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
     of = {(cell["stage"], cell["threads"]): cell for cell in cells}
     threads, size = config.data.threads, config.train.batch_size
     first = of[FULL, threads]["images_per_second"]
@@ -182,7 +180,7 @@ def _conclusions(config: ConfigDict, cells: Sequence[bench.Cell]) -> list[str]:
     return said
 
 
-def _memory(stream: Stream, steps: int, epochs: int, threads: int) -> bench.Cell:
+def _memory(stream: Stream, steps: int, epochs: int, threads: int) -> Cell:
     """Memory that the process holds after one epoch and after many."""
     stream(threads=threads, steps=steps)
     gc.collect()

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
 from cloc_jax.build import kept_features
-from cloc_jax.data import augment, pipeline
+from cloc_jax.build.dataset import augmentation
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.encoders.weights import loading, pretrained, weight_files
@@ -43,14 +43,6 @@ def check(config: ConfigDict) -> None:
         raise ValueError(
             f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
             f"it can be {', '.join(parts[1:])}."
-        )
-    method = config.method
-    is_idle = method.contrast == "embedding" and not method.projection
-    if encoder.frozen and method.name == "cloc" and is_idle:
-        raise ValueError(
-            "encoder.frozen keeps the features, and with method.contrast=embedding and "
-            "method.projection=0 the contrast acts on nothing else, so it would train "
-            "nothing; set method.projection, such as 128."
         )
     if encoder.views < 1:
         raise ValueError(f"encoder.views is {encoder.views}; use 1 or more.")
@@ -232,11 +224,8 @@ def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
         checkpoint.save_model(place, trunk.state)
 
 
-def derive(
-    config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk
-) -> tuple[Dataset, pipeline.Draw]:
-    """The dataset with the output of the frozen parts in place of the images, and how
-    views of its training items are drawn."""
+def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> Dataset:
+    """The dataset with the output of the frozen parts in place of the images."""
     data = config.data
     one = trunk.bytes_of_one((*data.size, data.channels))
     cut = config.augment.random_crop  # decides the clean view too: it is the centre
@@ -279,10 +268,4 @@ def derive(
             "the images are not augmented, because the encoder is frozen; "
             "encoder.views=4 would keep four views of each"
         )
-    draw = splits["train"].draw
-    return dataset._replace(splits=dict(splits), notes=notes), draw
-
-
-def augmentation(config: ConfigDict) -> augment.Augment:
-    """The configured strengths."""
-    return augment.Augment(**config.augment.to_dict())
+    return dataset._replace(splits=dict(splits), notes=notes)

@@ -5,12 +5,13 @@ is written last, and whole or not at all: an array without one is not part of th
 """
 
 import json
-import os
 import pathlib
 import uuid
 from collections.abc import Sequence
 
 import numpy as np
+
+from cloc_jax.runtime.atomic_files import write_text
 
 
 class FeatureStore:
@@ -31,9 +32,7 @@ class FeatureStore:
         part = self._folder / uuid.uuid4().hex
         # An array that was cut short never gets a list, and is not read.
         np.save(part.with_suffix(".npy"), rows, allow_pickle=False)
-        unfinished = part.with_suffix(".part")
-        unfinished.write_text(json.dumps(list(names)))
-        os.replace(unfinished, part.with_suffix(".json"))
+        write_text(part.with_suffix(".json"), json.dumps(list(names)))
         self._index(part.with_suffix(".json"))
 
     def read(self, names: Sequence[str], *, in_memory: bool) -> "Rows":

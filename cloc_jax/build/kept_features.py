@@ -1,4 +1,4 @@
-"""Derived datasets: what the frozen parts of an encoder make of every image.
+"""Kept features: what the frozen parts of an encoder make of every image.
 
 They are computed once and kept, by item, under a mark of all that decides them: the
 frozen weights and how they are applied, the preparation of the images, and the view
@@ -6,11 +6,11 @@ frozen weights and how they are applied, the preparation of the images, and the 
 among it, so folds, relabelled data and sweeps share one store.
 """
 
+import functools
 import hashlib
 import json
 import pathlib
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from cloc_jax.build.feature_store import FeatureStore
 from cloc_jax.data import augment as augmentation
-from cloc_jax.data import pipeline
+from cloc_jax.data.source import AugmentedOnce, KeptFeatures, Source, Subset
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
@@ -52,54 +52,30 @@ class Trunk:
 
         def apply(state, images):
             model = model_state.evaluating(graph, state)
-            return {"activations": model.before(images, until)}
+            return model.before(images, until)
 
         self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:
         """Size of the activations of one image of that shape."""
         image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
-        out = jax.eval_shape(self._apply, self.state, image)["activations"]
+        out = jax.eval_shape(self._apply, self.state, image)
         return out.size * out.dtype.itemsize
 
-    def over(
-        self, source: pipeline.Source, *, batch_size: int, threads: int
-    ) -> np.ndarray:
+    def over(self, source: Source, *, batch_size: int, threads: int) -> np.ndarray:
         """The activations of every image of a source."""
-        outputs = inference.over(
-            self._apply,
-            self.state,
+        return inference.over(
+            functools.partial(self._apply, self.state),
             source,
             self._mesh,
-            batch_size=batch_size,  # always the same, so that one program serves all
+            batch_size=batch_size,
             threads=threads,
+            is_padded=True,  # always the same size, so that one program serves all
         )
-        return outputs["activations"]
-
-
-class Activations:
-    """A source of kept activations in place of images; `views[0]` is the clean one."""
-
-    def __init__(self, source: pipeline.Source, views: Sequence):
-        self.ids, self.labels = source.ids, source.labels
-        self.source = getattr(source, "source", source)  # the images as they come
-        self.paths = getattr(source, "paths", None)
-        self.views = views
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self.views[0][index]
-
-    def draw(self, item: int, rng: np.random.Generator) -> np.ndarray:
-        """One of the item's views."""
-        one = int(rng.integers(len(self.views))) if len(self.views) > 1 else 0
-        return self.views[one][item]
 
 
 def derive(
-    source: pipeline.Source,
+    source: Source,
     trunk: Trunk,
     folder: pathlib.Path,
     *,
@@ -110,7 +86,7 @@ def derive(
     batch_size: int,
     threads: int,
     memory_bytes: int,
-) -> Activations:
+) -> KeptFeatures:
     """The activations of a source, from the store in `folder` or computed into it.
 
     Args:
@@ -120,15 +96,15 @@ def derive(
       views: how many views of each image; the first is clean.
       memory_bytes: hold a split's activations in memory up to this size.
     """
-    marks = pipeline.stamps(source)
+    marks = source.stamps()
     one = trunk.bytes_of_one(source[0].shape)
     found = []
     for view in range(views):
-        seen: pipeline.Source = source
+        seen: Source = source
         settings: dict[str, Any] = {"trunk": trunk.mark, **preparation}
         if view:
             settings |= {"view": view, **augment._asdict()}
-            seen = _View(source, view, augment)
+            seen = AugmentedOnce(source, view, augment)
         store = FeatureStore(folder / _mark(settings)[:32])
         missing = [i for i, mark in enumerate(marks) if mark not in store]
         if missing:
@@ -136,7 +112,7 @@ def derive(
             _fill(store, seen, missing, marks, trunk, shown, batch_size, threads)
         size = len(marks) * one
         found.append(store.read(marks, in_memory=size <= memory_bytes))
-    return Activations(source, found)
+    return KeptFeatures(source, found)
 
 
 def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:
@@ -147,7 +123,7 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
         while done < len(missing):
             some = missing[done : done + size]
             rows = trunk.over(
-                Some(source, some), batch_size=batch_size, threads=threads
+                Subset(source, some), batch_size=batch_size, threads=threads
             )
             store.add([marks[i] for i in some], rows)
             done += len(some)
@@ -155,36 +131,6 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
             size = max(PART_BYTES // rows[0].nbytes // batch_size, 1) * batch_size
             size = min(size, 32 * batch_size)  # and the bar moves now and then
             advance(len(some))
-
-
-class Some:
-    """Some items of a source."""
-
-    def __init__(self, source: pipeline.Source, items: Sequence[int]):
-        self._source, self._items = source, items
-        self.ids = [source.ids[i] for i in items]
-        self.labels = source.labels[np.asarray(items)]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self._source[self._items[index]]
-
-
-class _View:
-    """One augmented view of every image, the same each time it is asked for."""
-
-    def __init__(self, source, view: int, augment: augmentation.Augment):
-        self.ids, self.labels = source.ids, source.labels
-        self._view, self._draw = view, pipeline.augmented(source, augment)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
-        return self._draw(index, np.random.default_rng(seed))
 
 
 def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:

@@ -116,7 +116,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         move = autoaugment.matrix(changes, size) @ move
     image = warp(image, move, size)
     if sigma := augment.blur_sigma * blur:
-        image = _blur(image, sigma)
+        image = blur_image(image, sigma)
     image = _recolour(
         image,
         brightness=255.0 * augment.brightness * (2.0 * brightness - 1.0),
@@ -218,7 +218,8 @@ def warp(
     return warped.reshape(rows, columns, channels)  # OpenCV drops a lone channel
 
 
-def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
+def blur_image(image: np.ndarray, sigma: float) -> np.ndarray:
+    """The image smoothed by a Gaussian of that many pixels."""
     # GaussianBlur takes a window just as wide, and two to five times as long.
     kernel = cv2.getGaussianKernel(round(6.0 * sigma + 1.0) | 1, sigma)
     return cv2.sepFilter2D(image, -1, kernel, kernel).reshape(image.shape)

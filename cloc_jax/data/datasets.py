@@ -27,9 +27,9 @@ from cloc_jax.data.layouts import (
     retinamnist,
 )
 from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of, skipped_notes
-from cloc_jax.data.pipeline import Source
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
+from cloc_jax.data.source import Source
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
@@ -289,7 +289,7 @@ def _bias(
     """Biases the training data as asked for, in place; ids by the rule they met."""
     if not (settings["relabel"] or settings["subsample"]):
         return {}
-    sources["train"], changes = label_noise.bias(
+    sources["train"], changes = label_noise.add_label_noise(
         sources["train"],
         ranks,
         relabel=settings["relabel"],

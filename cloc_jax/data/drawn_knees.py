@@ -33,6 +33,8 @@ from typing import SupportsIndex
 import cv2
 import numpy as np
 
+from cloc_jax.data.source import Source
+
 RANKS = ("0", "1", "2", "3", "4")
 THRESHOLDS: tuple[float, ...] = (0.16, 0.26, 0.50, 0.84)
 SHARES = (0.38, 0.18, 0.26, 0.13, 0.05)
@@ -176,7 +178,7 @@ def draw(
     return (np.clip(film, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)[..., None]
 
 
-class Knees:
+class Knees(Source):
     """Random-access source of drawn knees: item i depends on (seed, start + i) only.
 
     Disjoint ranges of `start` and `count` with one seed are disjoint splits of one
@@ -209,8 +211,7 @@ class Knees:
             )
         indices = range(self._start, self._start + number)
         self.ids = [f"knee-{self._seed}-{index:06d}" for index in indices]
-        height, width = self._size
-        self.stamps = [f"{name} {height}x{width}" for name in self.ids]
+        self.paths = None
         quantiles, errors = np.empty(number), np.empty(number)
         for i, index in enumerate(indices):
             rng = self._rng(_GRADING, index)
@@ -226,9 +227,6 @@ class Knees:
         for array in (self.severities, self.true_labels, self.labels):
             array.flags.writeable = False  # items depend on them
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     def __getitem__(self, index: SupportsIndex) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
         i = operator.index(index)
@@ -236,6 +234,10 @@ class Knees:
             raise IndexError(f"item {i} is not among 0 .. {len(self) - 1}.")
         rng = self._rng(_DRAWING, self._start + i)
         return draw(float(self.severities[i]), rng, self._size)
+
+    def stamps(self) -> list[str]:
+        height, width = self._size
+        return [f"{name} {height}x{width}" for name in self.ids]
 
     def _rng(self, stream: int, index: int) -> np.random.Generator:
         # A spawn key, as (seed, index, 0) and (seed, index) are one seed to numpy.

@@ -11,36 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cloc_jax.data.pipeline import Source
+from cloc_jax.data.source import Source, Subset
 
 
-class Biased:
-    """Some items of a source, some of them with other labels."""
-
-    def __init__(self, source: Source, kept: np.ndarray, labels: np.ndarray):
-        self.ids = [source.ids[i] for i in kept]
-        self.labels = labels
-        paths = getattr(source, "paths", None)  # where the images are files
-        self.paths = None if paths is None else [paths[i] for i in kept]
-        marks = getattr(source, "stamps", None)  # where they are not
-        self.stamps = None if marks is None else [marks[i] for i in kept]
-        self._source, self._kept = source, kept
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self._source[int(self._kept[index])]
-
-
-def bias(
+def add_label_noise(
     source: Source,
     ranks: Sequence[str],
     *,
     relabel: Sequence[str],
     subsample: Sequence[str],
     seed: int,
-) -> tuple[Biased, dict[str, list[str]]]:
+) -> tuple[Source, dict[str, list[str]]]:
     """Training data with rules applied, and the ids that each of them changed.
 
     All rules go by the labels as they came; images left out are not relabelled.
@@ -77,7 +58,7 @@ def bias(
         changed[chosen] = new
         changes[f"relabel {rule}"] = sorted(ids[i] for i in chosen)
     left = np.flatnonzero(kept)
-    return Biased(source, left, changed[left]), changes
+    return Subset(source, left).with_labels(changed[left]), changes
 
 
 def _rules(field: str, rules: Sequence[str]) -> Sequence[str]:

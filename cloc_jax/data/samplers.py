@@ -1,22 +1,65 @@
-"""Rank-aware batches: which items are in training batch number `step`.
+"""Samplers: which items are in training batch number `step`.
 
-Every batch holds at least two ranks and at least two samples of each rank in it (paper,
-section Training), so that each anchor has a positive and each contrast a negative. That
-holds by construction: a batch is made of pairs, two samples of one rank, and a batch of
-one rank only is mended by swapping a pair. Batch `step` is a pure function of the seed
-and the step: nothing but a step number is needed to go on where a run stopped.
+Batch `step` is a pure function of the seed and the step: nothing but a step number is
+needed to go on where a run stopped.
 """
 
 import functools
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 MODES = ("natural", "balanced")
+SAMPLERS = ("rank_pairs", "shuffled", "triples")
 
 
-class BatchPlan:
-    """Item indices of every training batch.
+class Sampler(Protocol):
+    """Item indices of every training batch."""
+
+    batch_size: int  # rows
+    steps_per_epoch: int
+    left_out: int  # items that an epoch does not see
+
+    def batch(self, step: int) -> np.ndarray:
+        """Items [row], or [row, items per row], of training batch `step`, from 0."""
+        ...
+
+
+def make(
+    name: str,
+    labels: np.ndarray,
+    batch_size: int,
+    *,
+    mode: str,
+    seed: Sequence[int],
+    ranks: Sequence[str],
+) -> Sampler:
+    """The sampler of that name.
+
+    Args:
+      name: one of SAMPLERS.
+      labels: of the training items.
+      batch_size: rows of a batch.
+      mode: of rank_pairs: "natural" or "balanced".
+      seed: of all draws.
+      ranks: their names, for messages.
+    """
+    if name == "rank_pairs":
+        return RankPairs(labels, batch_size, mode=mode, seed=seed, ranks=ranks)
+    if name == "shuffled":
+        return Shuffled(len(labels), batch_size, seed=seed)
+    if name == "triples":
+        return Triples(labels, batch_size, seed=seed)
+    raise ValueError(f"the sampler is {name!r}; use one of {', '.join(SAMPLERS)}.")
+
+
+class RankPairs:
+    """Batches made of pairs, two samples of one rank.
+
+    Every batch holds at least two ranks and at least two samples of each rank in it
+    (paper, section Training), so that each anchor has a positive and each contrast a
+    negative. A batch of one rank only is mended by swapping a pair.
 
     `natural` keeps the data's own proportions: each item at most once an epoch, all but
     a remainder seen, another remainder each epoch. It is at most one item a rank (an
@@ -92,6 +135,84 @@ class BatchPlan:
                 )
                 at += size
         return table
+
+
+class Shuffled:
+    """Every item once per epoch in random order, less a remainder of under a batch.
+
+    Labels play no part, so that a batch's make-up tells a self-supervised method
+    nothing about them.
+    """
+
+    def __init__(self, count: int, batch_size: int, *, seed: Sequence[int] = (0,)):
+        if not 2 <= batch_size <= count:
+            raise ValueError(
+                f"train.batch_size is {batch_size}, but there are {count} training "
+                f"images; use 2 to {count}."
+            )
+        self.batch_size, self.steps_per_epoch = batch_size, count // batch_size
+        self.left_out = count - self.steps_per_epoch * batch_size
+        self._seed, self._count = tuple(seed), count
+        self._table = functools.lru_cache(maxsize=3)(self._shuffled)
+
+    def batch(self, step: int) -> np.ndarray:
+        epoch, row = divmod(step, self.steps_per_epoch)
+        return self._table(epoch)[row]
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng((*self._seed, epoch))
+        order = rng.permutation(self._count)[: self._count - self.left_out]
+        return order.reshape(self.steps_per_epoch, self.batch_size)
+
+
+class Triples:
+    """Rows of three items: a lower reference, an upper reference and a query.
+
+    Every item is the lower reference once per epoch. The upper one is two ranks above
+    it, or of the nearest rank that has images; the query lies inside the window with
+    probability 0.4, at its lower or upper end with 0.2 each, below or above it with
+    0.1 each, kinds without images left out (MWR's proportions, for ranks).
+    """
+
+    SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)  # below, lower end, inside, upper end, above
+    WINDOW = 2  # ranks
+
+    def __init__(
+        self, labels: np.ndarray, batch_size: int, *, seed: Sequence[int] = (0,)
+    ):
+        self._labels = np.asarray(labels)
+        # Items are shuffled as if labels did not matter; their partners are drawn.
+        self._lower = Shuffled(len(self._labels), batch_size, seed=(*seed, 0))
+        self.batch_size = batch_size
+        self.steps_per_epoch = self._lower.steps_per_epoch
+        self.left_out = self._lower.left_out
+        self._seed, self._present = tuple(seed), np.unique(self._labels)
+        self._items = {r: np.flatnonzero(self._labels == r) for r in self._present}
+
+    def batch(self, step: int) -> np.ndarray:
+        """Items [row, 3]: lower reference, upper reference, query."""
+        rng = np.random.default_rng((*self._seed, 1, step))
+        return np.array([self._triple(int(i), rng) for i in self._lower.batch(step)])
+
+    def _triple(self, lower: int, rng: np.random.Generator) -> tuple[int, int, int]:
+        low = self._labels[lower]
+        wanted = min(low + self.WINDOW, self._present[-1])
+        high = self._present[np.argmin(np.abs(self._present - wanted))]
+        present = self._present
+        kinds = (
+            present[present < low],
+            present[present == low],
+            present[(present > low) & (present < high)],
+            present[present == high],
+            present[present > high],
+        )
+        has_images = [bool(len(kind)) for kind in kinds]
+        shares = np.array(self.SHARES) * has_images
+        kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
+        upper, query = (
+            int(rng.choice(self._items[rank])) for rank in (high, rng.choice(kind))
+        )
+        return lower, upper, query
 
 
 def _mend(rank_of: np.ndarray, num_batches: int, pairs_each: int):

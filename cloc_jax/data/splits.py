@@ -17,6 +17,7 @@ import numpy as np
 
 from cloc_jax.data import carving
 from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
+from cloc_jax.runtime.atomic_files import write_text
 
 
 class Protocol(NamedTuple):
@@ -222,6 +223,4 @@ def write(
     text = json.dumps({"settings": dict(settings), "splits": lists}, indent=1)
     if path.exists() and path.read_text() == text:
         return
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text)
-    os.replace(part, path)
+    write_text(path, text)

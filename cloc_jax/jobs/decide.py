@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
+from cloc_jax.runtime import atomic_files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import calibration, decisions, intervals, metrics, predictions
@@ -46,7 +47,7 @@ def decide(
       guarantee: whether `max_missed` holds by conformal risk control.
     """
     _check(boundaries, max_missed, costs, guarantee)
-    scores = _read_metrics(folder)
+    scores = folder.read_metrics()
     ranks = [str(rank) for rank in scores["ranks"]]
     found = predictions.read(folder.path / predictions.NAME, ranks)
     val = _with_probabilities(found, "val", folder, scores)
@@ -82,7 +83,7 @@ def remove(folder: folders.RunFolder) -> None:
             f"{folder.path} has no saved decision; `predict` gives the most probable "
             "rank."
         )
-    kept = folders.free(folder.decision)
+    kept = atomic_files.unused(folder.decision)
     folder.decision.rename(kept)
     console.print(
         f"taken away, and kept as {kept.name}; `predict` gives the most probable rank",
@@ -177,16 +178,6 @@ class Graded(NamedTuple):
     probabilities: np.ndarray
 
 
-def _read_metrics(folder: folders.RunFolder) -> dict[str, Any]:
-    folder.read_config()  # a folder that is no run is named as such
-    if not folder.metrics.is_file():
-        raise FileNotFoundError(
-            f"{folder.path} is not finished: it has no metrics.json. Go on with the "
-            "command that started it and --resume, or `launch.py evaluate` it."
-        )
-    return json.loads(folder.metrics.read_text(encoding="utf-8"))
-
-
 def _with_probabilities(
     found: Mapping[str, Predictions],
     split: str,
@@ -245,10 +236,10 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
     if path.exists():
         if path.read_text() == json.dumps(fields, indent=2) + "\n":
             return
-        kept = folders.free(path)
+        kept = atomic_files.unused(path)
         shutil.copy2(path, kept)
         console.print(f"the decision before this one is kept as {kept.name}")
-    folders.write_json(path, fields)
+    atomic_files.write_json(path, fields)
 
 
 # --- what is said of it ---
@@ -277,7 +268,7 @@ def _say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> Non
     for line in decision.describe():
         console.print(line, soft_wrap=True)
     before, after = (
-        calibration.negative_log_likelihood(p, val.true)
+        metrics.negative_log_likelihood(p, val.true)
         for p in (val.probabilities, decision.calibrated(val.probabilities))
     )
     console.print(

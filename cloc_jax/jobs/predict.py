@@ -5,37 +5,23 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from flax import nnx
 from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
 
-from cloc_jax.build import assembly, encoder
+from cloc_jax.build.dataset import prepared_size
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import augment, images
 from cloc_jax.data.layouts import listing
-from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.data.source import InMemory
+from cloc_jax.runtime import atomic_files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import inference
+from cloc_jax.scoring import rank_probabilities
 from cloc_jax.scoring.decisions import Decision
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
 MOST_LIKELY = "most_likely"  # column beside what a decision chose
-
-
-class Stack:
-    """Images that are read already, as a source."""
-
-    def __init__(self, arrays: list[np.ndarray], ids: Sequence[str]):
-        self.ids: Sequence[str] = ids
-        self._arrays = arrays
-        self.labels = np.zeros(len(arrays), np.int32)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self._arrays[index]
 
 
 def predict(
@@ -51,27 +37,13 @@ def predict(
     """
     files = _files(paths)
     target = _target(folder, output)
-    ranks = folder.read_dataset()["ranks"]
-    decision = _saved_decision(folder, ranks)
-    mesh = sharding.make_mesh(config.mesh.devices)
-    method = assembly.build_method(config, len(ranks), mesh)
-    create = encoder.Creator(config, method)
-    graph, like = model_state.split(nnx.eval_shape(create.random))
-    state = checkpoint.load_model(
-        folder.stage(method.stages[-1].name), like, sharding.copied(mesh)
-    )
-    predictor = inference.predictor(graph, method, mesh)
-    trunk = None
-    if encoder.entrance(config):
-        trunk = encoder.build_trunk(config, mesh, folder)
+    run = TrainedRun(config, folder)
+    ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
     rows: list[dict[str, str]] = []
     # One size for every chunk, so that one compiled program serves all of them.
     chunk = min(config.train.eval_batch_size, len(files))
     for start in range(0, len(files), chunk):
-        part = files[start : start + chunk]
-        rows += _predict_some(
-            config, predictor, state, mesh, part, ranks, chunk, trunk, decision
-        )
+        rows += _predict_some(run, files[start : start + chunk], chunk, decision)
     with target.open("w", newline="") as file:
         columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
         if decision:
@@ -95,61 +67,46 @@ def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision
     return decision
 
 
-def _decided(
-    outputs: dict[str, np.ndarray], decision: Decision
-) -> dict[str, np.ndarray]:
-    """Outputs with the decision's labels, and the probabilities it went by."""
-    if "probabilities" not in outputs:
-        raise ValueError(
-            "the run has a saved decision, but its method gives no probabilities; take "
-            "it away with `launch.py decide --run=DIR --remove`."
-        )
-    p = outputs["probabilities"]
-    calibrated = decision.calibrated(p)
-    return {
-        "label": decision.apply(p),
-        MOST_LIKELY: p.argmax(1),
-        "value": calibrated @ np.arange(p.shape[1]),
-        "probabilities": calibrated,
-    }
-
-
 def _predict_some(
-    config, predictor, state, mesh, files, ranks, batch_size, trunk, decision
+    run: TrainedRun,
+    files: Sequence[pathlib.Path],
+    batch_size: int,
+    decision: Decision | None,
 ) -> list[dict[str, str]]:
-    data, arrays, rows = config.data, [], []
+    arrays, rows = [], []
     for path in files:
         row = {"file": str(path)}
         rows.append(row)
         try:
-            arrays.append(prepared(config, path))
+            arrays.append(prepared(run.config, path))
         except ValueError as error:
             row["error"] = str(error)
     read = [row for row in rows if "error" not in row]
     if not read:
         return rows
-    source = Stack(arrays, [row["file"] for row in read])
-    if trunk:
-        small = min(batch_size, encoder.EXTRACTION_BATCH)
-        inputs = trunk.over(source, batch_size=small, threads=data.threads)
-        source = Stack(list(inputs), source.ids)
-    outputs = inference.over(
-        predictor,
-        state,
-        source,
-        mesh,
-        batch_size=batch_size,
-        threads=data.threads,
+    images = InMemory(arrays, [row["file"] for row in read])
+    found = run.predict(
+        run.prepared(images, batch_size=batch_size), batch_size=batch_size
     )
+    probabilities = rank_probabilities.of_prediction(found)
+    labels, ranks = np.asarray(found.label), run.ranks
+    expected = rank_probabilities.expected_rank(found, probabilities)
     if decision:
-        outputs = _decided(outputs, decision)
+        if probabilities is None:
+            raise ValueError(
+                "the run has a saved decision, but its method gives no probabilities; "
+                "take it away with `launch.py decide --run=DIR --remove`."
+            )
+        most_likely, labels = probabilities.argmax(1), decision.apply(probabilities)
+        probabilities = decision.calibrated(probabilities)
+        expected = probabilities @ np.arange(len(ranks))
+        for row, label in zip(read, most_likely, strict=True):
+            row[MOST_LIKELY] = ranks[label]
     for i, row in enumerate(read):
-        row["predicted"] = ranks[outputs["label"][i]]
-        if decision:
-            row[MOST_LIKELY] = ranks[outputs[MOST_LIKELY][i]]
-        row["expected"] = f"{outputs['value'][i]:.3f}"
-        if "probabilities" in outputs:
-            for rank, p in zip(ranks, outputs["probabilities"][i], strict=True):
+        row["predicted"] = ranks[labels[i]]
+        row["expected"] = f"{expected[i]:.3f}"
+        if probabilities is not None:
+            for rank, p in zip(ranks, probabilities[i], strict=True):
                 row[f"p_{rank}"] = f"{p:.4f}"
     return rows
 
@@ -159,7 +116,7 @@ def prepared(config: ConfigDict, path: pathlib.Path) -> np.ndarray:
     data = config.data
     image = images.prepare(
         images.read(path, channels=data.channels, max_pixels=data.max_pixels),
-        size=assembly.prepared_size(config),
+        size=prepared_size(config),
         crop=tuple(data.crop) if data.crop else None,
         equalize=data.equalize,
     )
@@ -192,7 +149,7 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
     if not output:
-        return folders.free(folder.path / "predicted.csv")
+        return atomic_files.unused(folder.path / "predicted.csv")
     target = pathlib.Path(output)
     if target.exists():
         raise FileExistsError(

@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build import dataset as dataset_of
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.data.prepared import record_store
 from cloc_jax.runtime.console import console, print_dataset
@@ -13,7 +13,7 @@ from cloc_jax.runtime.console import console, print_dataset
 def prepare(config: ConfigDict) -> None:
     """Prepares a dataset, for all of its folds, and shows what it is."""
     name = config.data.name
-    dataset = assembly.load(config)
+    dataset = dataset_of.load(config)
     if name not in LAYOUTS:
         console.print(f"{name} needs no preparation: its images are drawn as needed")
         return
@@ -21,7 +21,7 @@ def prepare(config: ConfigDict) -> None:
     if old:
         record_store.remove(old)
         console.print(f"removed {len(old)} preparations of what the images were before")
-        dataset = assembly.load(config)
+        dataset = dataset_of.load(config)
     print_dataset(dataset)
     console.print(f"records  {dataset.details['prepared']}", soft_wrap=True)
     folds = LAYOUTS[name].protocol.folds
@@ -30,5 +30,5 @@ def prepare(config: ConfigDict) -> None:
     for fold in range(folds):
         other = config.copy_and_resolve_references()
         other.data.fold = fold
-        lists = assembly.load(other).details["splits"]
+        lists = dataset_of.load(other).details["splits"]
         console.print(f" fold {fold}  {lists}", soft_wrap=True)

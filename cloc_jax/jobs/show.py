@@ -8,14 +8,16 @@ import pathlib
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly, encoder
+from cloc_jax.build import encoder
+from cloc_jax.build.dataset import augmentation, build_dataset
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
+from cloc_jax.data.source import augmented
 from cloc_jax.report import figures
 from cloc_jax.report.figures import Picture, Row
 from cloc_jax.report.figures.style import thinned
-from cloc_jax.runtime import run_folder as folders
+from cloc_jax.runtime import atomic_files
 from cloc_jax.runtime.console import console, print_dataset
 
 COLUMNS = 7
@@ -27,8 +29,8 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
     """Writes a contact sheet of the training images into a folder, under a new name."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--run={folder} is a file; give the name of a folder.")
-    dataset = assembly.build_dataset(config)
-    augment = encoder.augmentation(config)
+    dataset = build_dataset(config)
+    augment = augmentation(config)
     print_dataset(dataset)
     strengths = _strengths(augment)
     console.print(f"  augmentation: {strengths or 'none'}", soft_wrap=True)
@@ -37,7 +39,7 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
         console.print(f"  {note}", soft_wrap=True)
     rows = _rows(dataset, augment, config.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folders.free(folder / "images.png")
+    path = atomic_files.unused(folder / "images.png")
     headings = ("", "")
     if augment.is_on:
         headings = ("as evaluated", "augmented" if note else "as training may see it")
@@ -63,7 +65,7 @@ def _rows(dataset: Dataset, augment: Augment, seed: int) -> list[Row]:
     shown = [present[i] for i in thinned(len(present), MOST_ROWS)]
     if len(shown) < len(dataset.ranks):
         console.print(f"  the picture has {len(shown)} of {len(dataset.ranks)} ranks")
-    draw = pipeline.augmented(train, augment)
+    draw = augmented(train, augment)
     each = min(max(MOST_ROWS // len(shown), 1), MOST_OF_A_RANK)
     rows = []
     for rank in shown:

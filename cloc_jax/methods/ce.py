@@ -1,22 +1,17 @@
 """Cross-entropy alone: the classifier that ordinal methods are measured against."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax.numpy as jnp
 import optax
 
-from cloc_jax.methods import heads
+from cloc_jax.methods import heads, stop_rules
 from cloc_jax.methods.interface import NETWORK, Method, Stage
-from cloc_jax.methods.stop_rules import stop_rule
 
 
 def ce(
     *,
     num_ranks: int,
     head: heads.HeadOptions,
-    limits: Mapping[str, Any],
-    sampling: str,
+    limits: stop_rules.Limits,
 ) -> Method:
     """One stage: cross-entropy until validation stops improving, the best is kept."""
 
@@ -32,8 +27,7 @@ def ce(
         name="fit",
         loss=loss,
         trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rule(**limits),
-        sampling=sampling,
+        stop=stop_rules.by_validation(limits),
         hand_over="best",
     )
     return Method(init, (stage,), heads.embed, heads.predict)

@@ -1,4 +1,4 @@
-"""The network of classifiers: encoder, optional projection, two linear layers."""
+"""Heads on an encoder: an optional projection, then a classifier."""
 
 import dataclasses
 import math
@@ -7,10 +7,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Float, UInt8
 
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods.margins import Margins
+from cloc_jax.losses import unit_vectors
+from cloc_jax.methods.interface import Prediction
 
 # Images, or what the frozen parts of an encoder made of them.
 Inputs = (
@@ -33,7 +34,7 @@ class Outputs(NamedTuple):
 
 
 class Prototypes(nnx.Module):
-    """A classifier by cosine: logits are scaled cosines to one vector a rank."""
+    """A classifier by cosine: logits are scaled cosines to one vector per rank."""
 
     def __init__(self, features: int, num_ranks: int, *, rngs: nnx.Rngs):
         draw = nnx.initializers.normal(1.0)
@@ -45,11 +46,8 @@ class Prototypes(nnx.Module):
         return jnp.exp(self.log_scale[...])
 
     def __call__(self, embedding: Float[Array, "batch dim"]):
-        return self.scale() * (_unit(embedding) @ _unit(self.vectors[...]).T)
-
-
-def _unit(rows):
-    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+        cosines = unit_vectors(embedding) @ unit_vectors(self.vectors[...]).T
+        return self.scale() * cosines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,22 +63,22 @@ class HeadOptions:
     def __post_init__(self) -> None:
         if self.classifier not in CLASSIFIERS:
             raise ValueError(
-                f"method.classifier is {self.classifier!r}; use one of "
+                f"head.classifier is {self.classifier!r}; use one of "
                 f"{', '.join(CLASSIFIERS)}."
             )
         if self.projection_relu and not self.projection:
             raise ValueError(
-                "method.projection_relu puts a ReLU behind the projection, but "
-                "method.projection is 0; give it a width, such as 128."
+                "head.projection_relu puts a ReLU behind the projection, but "
+                "head.projection is 0; give it a width, such as 128."
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(
-                f"method.activation is {self.activation!r}; use one of "
+                f"head.activation is {self.activation!r}; use one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
         if self.projection < 0 or self.hidden < 1:
             raise ValueError(
-                f"method.projection is {self.projection} and method.hidden is "
+                f"head.projection is {self.projection} and head.hidden is "
                 f"{self.hidden}; they are widths: 0 or more (0: no projection) and 1 "
                 "or more."
             )
@@ -115,12 +113,11 @@ class Head(nnx.Module):
 
 
 class Network(nnx.Module):
-    """Encoder and head, with margins where the method has them."""
+    """Encoder and head."""
 
-    def __init__(self, encoder: Encoder, head: Head, margins: Margins | None = None):
+    def __init__(self, encoder: Encoder, head: Head):
         self.encoder = encoder
         self.head = head
-        self.margins = margins
 
     def __call__(self, images: Inputs) -> Outputs:
         return self.head(self.encoder(images))
@@ -131,14 +128,7 @@ def embed(model: Network, images: Inputs):
     return model(images).embedding
 
 
-def predict(
-    model: Network, images: Inputs, support
-) -> dict[str, Float[Array, "..."] | Int[Array, "..."]]:
-    """Label by the largest probability, value by the expected rank."""
+def predict(model: Network, images: Inputs, support: None) -> Prediction:
+    """The most probable rank, with the probabilities of all."""
     probabilities = jax.nn.softmax(model(images).logits)
-    ranks = jnp.arange(probabilities.shape[1], dtype=probabilities.dtype)
-    return {
-        "label": probabilities.argmax(1),
-        "value": probabilities @ ranks,
-        "probabilities": probabilities,
-    }
+    return Prediction(probabilities.argmax(1), probabilities=probabilities)

@@ -1,8 +1,8 @@
 """Margins: one positive value for each boundary between neighbouring ranks.
 
 A margin is learnable, fixed at a value, or learnable above a floor; all boundaries may
-share one value. What a person writes (`method.margins`) becomes a list of `Margin`, and
-that list becomes the NNX module which the optimizer sees.
+share one value. What a person writes (`method.cloc.margins`) becomes a list of
+`Margin`, and that list becomes the NNX module which the optimizer sees.
 """
 
 import math
@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 _LEARN = re.compile(r"\s*(learn|shared)\s*(?:=\s*([^>=\s]+))?\s*(?:>=\s*(\S+))?\s*")
 _HOW_TO = (
-    'Write "learn" (one learnable value a boundary), "shared" (one for all), a number '
-    '(fixed for all), or a list with one entry a boundary, each "learn", '
+    'Write "learn" (one learnable value per boundary), "shared" (one for all), a '
+    'number (fixed for all), or a list with one entry per boundary, each "learn", '
     '"learn=0.7" (start), "learn>=0.2" (floor), "learn=0.7>=0.2", or a number.'
 )
 
@@ -48,7 +48,7 @@ class Margins(nnx.Module):
     boundaries the value is shared.
 
     Args:
-      margins: one a boundary, or one for all.
+      margins: one per boundary, or one for all.
       num_boundaries: between neighbouring ranks.
       start: range of start values.
       form: "softplus" stays above the floor; "relu" can get stuck on it.
@@ -95,12 +95,6 @@ def positions(margins: Float[Array, "boundaries"]) -> Float[Array, "ranks"]:
     return jnp.concatenate([jnp.zeros(1, margins.dtype), jnp.cumsum(margins)])
 
 
-def margin(margins: Float[Array, "boundaries"], a: int, b: int) -> Float[Array, ""]:
-    """Margin between two ranks: the sum over the boundaries between them."""
-    position = positions(margins)
-    return jnp.abs(position[a] - position[b])
-
-
 def inverse_softplus(value: Float[Array, "..."]) -> Float[Array, "..."]:
     """theta with softplus(theta) = value, exact for small and large values alike."""
     return value + jnp.log(-jnp.expm1(-value))
@@ -113,32 +107,35 @@ def parse(
     floor: float = 0.0,
     start: tuple[float, float] = (0.5, 1.0),
 ) -> list[Margin]:
-    """Margins as a person writes them; one entry when the value is shared, else one a
-    boundary.
+    """Margins as a person writes them; one entry when the value is shared, else one
+    per boundary.
 
     Args:
-      spec: "learn", "shared", a number, or a list with one entry a boundary.
+      spec: "learn", "shared", a number, or a list with one entry per boundary.
       floor: the paper's rho, for every learnable margin that names no floor.
       start: range of the drawn start values.
     """
     low, high = start
     if not 0 < low < high < math.inf:
         raise ValueError(
-            f"method.margin_start is {tuple(start)}; it is the range of start values "
-            "and needs 0 < low < high, such as (0.5, 1.0)."
+            f"method.cloc.margin_start is {tuple(start)}; it is the range of start "
+            "values and needs 0 < low < high, such as (0.5, 1.0)."
         )
     if not 0 <= floor < math.inf:
-        raise ValueError(f"method.rho is {floor}; it is a floor and must be 0 or more.")
+        raise ValueError(
+            f"method.cloc.rho is {floor}; it is a floor and must be 0 or more."
+        )
     if isinstance(spec, list | tuple):
         if len(spec) != num_boundaries:
             raise ValueError(
-                f"method.margins has {len(spec)} entries, but {num_boundaries + 1} "
-                f"ranks have {num_boundaries} boundaries. {_HOW_TO}"
+                f"method.cloc.margins has {len(spec)} entries, but "
+                f"{num_boundaries + 1} ranks have {num_boundaries} boundaries. "
+                f"{_HOW_TO}"
             )
         entries = [_parse_one(e, floor, f"[{i}]") for i, e in enumerate(spec)]
         if any(isinstance(e, str) and e.strip().startswith("shared") for e in spec):
             raise ValueError(
-                f'method.margins is {list(spec)}; "shared" stands alone. {_HOW_TO}'
+                f'method.cloc.margins is {list(spec)}; "shared" stands alone. {_HOW_TO}'
             )
     else:
         one = _parse_one(spec, floor, "")
@@ -150,7 +147,7 @@ def parse(
 
 
 def _parse_one(entry: object, floor: float, index: str) -> Margin:
-    name = f"method.margins{index}"
+    name = f"method.cloc.margins{index}"
     match = _LEARN.fullmatch(entry) if isinstance(entry, str) else None
     if match:
         given = None if match[2] is None else _number(match[2], name)
@@ -192,6 +189,6 @@ def _lowest_start(entry: Margin, start: tuple[float, float]) -> float:
             f"a margin with floor {entry.floor:g} cannot start in "
             f"[{start[0]:g}, {start[1]:g}): give it a start, such as "
             f'"learn={entry.floor + 0.5:g}>={entry.floor:g}", or raise '
-            "method.margin_start."
+            "method.cloc.margin_start."
         )
     return low

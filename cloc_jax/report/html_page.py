@@ -12,8 +12,11 @@ import jinja2
 from PIL import Image
 
 from cloc_jax.report import published
+from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, metrics
 
+NAME = "report.html"
 DASH = "–"  # stands for a number that is not defined
 MANY_ROWS = 15  # longer tables are folded away
 WORST = 10  # mistakes shown
@@ -40,11 +43,13 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
     page says so in its place.
     """
     run = pathlib.Path(run)
-    scores = _read_metrics(run)
+    folder = RunFolder(run)
+    scores = _read_metrics(folder)
     ranks = [str(rank) for rank in scores["ranks"]]
     final = scores["final"]
     split = "test" if final.get("test") else "val"
-    margin_rows = _margin_rows(scores, ranks)
+    margins = scores["readouts"].get("margins") or {}
+    margin_rows = _margin_rows(scores, margins, ranks)
     boundary_rows = _boundary_rows(scores, final[split], ranks)
     paper = published.find(scores["dataset"], len(ranks))
     environment = jinja2.Environment(
@@ -76,7 +81,9 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         critical_rows=[row for row in boundary_rows if row["is_critical"]],
         margin_rows=margin_rows,
         margin_sum=sum(row["value"] for row in margin_rows),
-        is_too_wide=_is_too_wide(scores),
+        margin_limit=margins.get("limit"),
+        is_too_wide=_is_too_wide(margins),
+        readouts=_readouts(run, scores),
         collapsed=_collapsed(margin_rows),
         collapsed_below=COLLAPSED,
         has_learned=any(row["kind"] != "fixed" for row in margin_rows),
@@ -85,7 +92,7 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         order=_order(scores),
         comparison=_comparison(scores),
         stages=_stages(scores),
-        history=_read_history(run),
+        history=folder.read_history(),
         config=_config_tables(run),
         control=_study(run, "control.json", "control.png"),
         margin_study=_study(run, "margins.json", "margin_study.png"),
@@ -105,36 +112,22 @@ def write_report(run: pathlib.Path) -> pathlib.Path:
         },
         many_rows=MANY_ROWS,
     )
-    path = run / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path = run / NAME
+    atomic_files.write_text(path, page)
     return path
 
 
 # --- reading -------------------------------------------------------------------------
 
 
-def _read_metrics(run: pathlib.Path) -> dict[str, Any]:
-    path = run / "metrics.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{run} holds no metrics.json, so there is nothing to report. Give the "
-            "folder of a finished run, or let the run finish first."
-        )
-    scores = json.loads(path.read_text(encoding="utf-8"))
+def _read_metrics(folder: RunFolder) -> dict[str, Any]:
+    scores = folder.read_metrics()
     if not any(scores.get("final", {}).get(split) for split in ("test", "val")):
         raise ValueError(
-            f'{path} has neither "final"/"test" nor "final"/"val" scores; wanted the '
-            "file a finished run leaves."
+            f'{folder.metrics} has neither "final"/"test" nor "final"/"val" scores; '
+            "wanted the file a finished run leaves."
         )
     return scores
-
-
-def _read_history(run: pathlib.Path) -> list[dict[str, Any]]:
-    path = run / "history.jsonl"
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
 
 
 def _picture(path: pathlib.Path) -> dict[str, Any] | None:
@@ -329,10 +322,10 @@ def _boundary_rows(
 
 
 def _margin_rows(
-    scores: Mapping[str, Any], ranks: Sequence[str]
+    scores: Mapping[str, Any], margins: Mapping[str, Any], ranks: Sequence[str]
 ) -> list[dict[str, Any]]:
-    values = scores.get("margins") or {}
-    kinds = scores.get("margin_kinds") or {}
+    values = margins.get("values") or {}
+    kinds = margins.get("kinds") or {}
     violated = scores.get("violated") or {}
     largest = max([abs(value) for value in values.values()], default=0)
     return [
@@ -351,10 +344,24 @@ def _margin_rows(
     ]
 
 
-def _is_too_wide(scores: Mapping[str, Any]) -> bool:
+def _readouts(run: pathlib.Path, scores: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the method lets people read, besides margins, which have their own place."""
+    return [
+        {
+            "title": name.replace("_", " "),
+            "per": readout["per"],
+            "rows": list(readout["values"].items()),
+            "picture": _picture(run / f"{name}.png"),
+        }
+        for name, readout in scores["readouts"].items()
+        if name != "margins"
+    ]
+
+
+def _is_too_wide(margins: Mapping[str, Any]) -> bool:
     """Whether the margins sum to more than the cosine geometry allows."""
-    limit = scores.get("margin_limit")
-    total = sum((scores.get("margins") or {}).values())
+    limit = margins.get("limit")
+    total = sum((margins.get("values") or {}).values())
     return limit is not None and total > limit + 1e-6
 
 
@@ -378,29 +385,34 @@ def _order(scores: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _comparison(scores: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Phase one against the end, a row a metric; None for one-stage methods."""
-    if not scores.get("phase_one"):
+    """The last earlier stage that was scored against the end, one row per metric."""
+    earlier = [
+        key
+        for key, value in scores.items()
+        if key != "final" and isinstance(value, dict) and value.keys() & {"val", "test"}
+    ]
+    if not earlier:
         return None
+    first = earlier[-1].replace("_", " ")
     columns = [
-        (title, scores[phase].get(split) or {})
+        (title, scores[stage].get(split) or {})
         for split in ("val", "test")
-        for phase, title in (("phase_one", "phase one"), ("final", "final"))
+        for stage, title in ((earlier[-1], first), ("final", "final"))
     ]
     rows = [
         (title, [_written(kind, split.get(key)) for _, split in columns])
         for key, title, kind in COMPARED
         if any(split.get(key) is not None for _, split in columns)
     ]
-    return {"columns": [title for title, _ in columns], "rows": rows}
+    return {"first": first, "columns": [title for title, _ in columns], "rows": rows}
 
 
 def _stages(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
     stages = [dict(stage) for stage in scores.get("stages") or ()]
-    for stage in stages:
-        stage["title"] = stage["name"]
-    if scores.get("phase_one") and len(stages) == 2:
-        stages[0]["title"] += " (phase one)"
-        stages[1]["title"] += " (phase two)"
+    is_old = "phase_one" in scores and not any("title" in stage for stage in stages)
+    for stage, phase in zip(stages, ("phase one", "phase two", *stages), strict=False):
+        title = stage.get("title") or (phase if is_old else "")
+        stage["title"] = f"{stage['name']} ({title})" if title else stage["name"]
     return stages
 
 

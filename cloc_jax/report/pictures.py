@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.data import pipeline
+from cloc_jax.data.source import Source
 from cloc_jax.report import figures
-from cloc_jax.scoring import calibration, embedding_order, predictions
+from cloc_jax.scoring import calibration, embedding_order, metrics, predictions
 
-BOUNDARIES = 3  # that get pictures of their own
 NEAREST = 6  # images of each side
 BINS = 10
 
@@ -23,13 +22,13 @@ def draw(
     *,
     embeddings: Mapping[str, tuple[np.ndarray, np.ndarray]],
     found: predictions.Predictions,
-    images: pipeline.Source,
+    images: Source,
 ) -> None:
     """Writes all pictures of a finished run into its folder.
 
     Args:
       results: as in metrics.json.
-      history: a row an epoch.
+      history: one row per epoch.
       embeddings: [image, dim] and labels, by split; test is the last.
       found: the predictions for the test images.
       images: the test images.
@@ -39,9 +38,15 @@ def draw(
     confusion = np.array(scores["confusion"])
     figures.confusion(folder / "confusion.png", confusion, ranks, critical=critical)
     figures.curves(folder / "curves.png", history)
-    if results["margins"]:
-        kinds = results["margin_kinds"]
-        figures.margins(folder / "margins.png", history, ranks, kinds)
+    for name, found_values in results["readouts"].items():
+        figures.readout(
+            folder / f"{name}.png",
+            history,
+            name,
+            ranks,
+            per=found_values["per"],
+            kinds=found_values["kinds"] or None,
+        )
     figures.embedding(
         folder / "embedding.png",
         np.concatenate([vectors for vectors, _ in embeddings.values()]),
@@ -60,7 +65,7 @@ def _draw_probabilities(
     results: Mapping[str, Any],
     probabilities: np.ndarray,
     found: predictions.Predictions,
-    images: pipeline.Source,
+    images: Source,
 ) -> None:
     """Whether probabilities hold, and the images near the boundaries that matter."""
     ranks = results["ranks"]
@@ -74,7 +79,7 @@ def _draw_probabilities(
         )
     ]
     boundaries = results["final"]["test"]["boundaries"]
-    for name in boundaries_to_show(boundaries, results["critical"]):
+    for name in metrics.boundaries_that_matter(boundaries, results["critical"]):
         h = list(boundaries).index(name)
         above = calibration.probability_above(probabilities, h)
         title = f"Above {figures.short_boundary(name, ranks)}"
@@ -96,17 +101,6 @@ def _draw_probabilities(
         # Photographs are small as JPEG.
         figures.nearest(folder / f"nearest_{h}.jpg", sides, name, ranks)
     figures.calibration(folder / "calibration.png", panels)
-
-
-def boundaries_to_show(
-    boundaries: Mapping[str, Mapping[str, float | int | None]], critical: Sequence[str]
-) -> list[str]:
-    """The critical boundaries, or those most often crossed where none is; in order."""
-    names = list(boundaries)
-    if critical:
-        return [name for name in names if name in critical][:BOUNDARIES]
-    crossed = sorted(names, key=lambda name: -(boundaries[name]["crossing_rate"] or 0))
-    return [name for name in names if name in crossed[:BOUNDARIES]]
 
 
 def nearest(

@@ -28,7 +28,8 @@ class Checkpoints:
         self._manager.save(
             number,
             args=ocp.args.Composite(
-                arrays=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(record)
+                arrays=ocp.args.StandardSave(jax.tree.map(_without_keys, arrays)),
+                record=ocp.args.JsonSave(record),
             ),
         )
         return number
@@ -46,12 +47,13 @@ class Checkpoints:
 
     def arrays(self, like: Any) -> Any:
         """The newest checkpoint's arrays, shaped and typed as `like`."""
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        plain = jax.tree.map(_without_keys, like)
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, plain)
         restored = self._manager.restore(
             self.latest(),
             args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract)),
         )
-        return restored["arrays"]
+        return jax.tree.map(_with_keys, restored["arrays"], like)
 
     def close(self) -> None:
         self._manager.close()
@@ -60,7 +62,8 @@ class Checkpoints:
 def save_model(folder: pathlib.Path, state: Any) -> None:
     """Writes one model; an earlier one of the same name gives way."""
     with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(folder.absolute(), state, force=True)
+        plain = jax.tree.map(_without_keys, state)
+        checkpointer.save(folder.absolute(), plain, force=True)
 
 
 def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding) -> Any:
@@ -70,8 +73,24 @@ def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding)
             f"there is no trained model at {folder}; the run has not reached the end "
             "of that stage. Continue it with --resume."
         )
+    plain = jax.eval_shape(lambda tree: jax.tree.map(_without_keys, tree), like)
     abstract = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), like
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), plain
     )
     with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(folder.absolute(), abstract)
+        restored = checkpointer.restore(folder.absolute(), abstract)
+    return jax.tree.map(_with_keys, restored, like)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _without_keys(leaf: Any) -> Any:
+    """The numbers of a random key; other arrays as they are."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _with_keys(leaf: Any, like: Any) -> Any:
+    """The random key again, where `like` is one."""
+    return jax.random.wrap_key_data(leaf) if _is_key(like) else leaf

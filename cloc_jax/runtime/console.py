@@ -1,9 +1,9 @@
-"""What a person sees of training: a live line in a terminal, a row an epoch."""
+"""What a person sees: a live line in a terminal, one line per epoch in a log."""
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -94,28 +94,31 @@ class Display:
     def __exit__(self, *error):
         self._bar.__exit__(*error)
 
-    def step(self, step: int, loss: float, accuracy: float) -> None:
+    def step(self, step: int, means: Mapping[str, float]) -> None:
         epoch = (step - 1) // self._steps_per_epoch + 1
-        text = f"epoch {epoch}  loss {loss:.3f}  batch accuracy {accuracy:.3f}"
+        text = f"epoch {epoch}  loss {means['loss']:.3f}"
+        if "accuracy" in means:
+            text += f"  batch accuracy {means['accuracy']:.3f}"
         self._bar.update(self._task, completed=step, text=text)
 
     def text(self, text: str) -> None:
         self._bar.update(self._task, text=text)
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """One line an epoch that stays on the screen or in the log."""
+        """One line per epoch that stays on the screen or in the log."""
+        parts = [f"{self._stage:>7} {row['epoch']:3d}"]
+        parts.append(f"loss {row['train']['loss']:.3f}")
         # Images as they are, or, where that was not needed, as augmented in batches.
         kind = "train" if row["train_eval"] else "batch"
-        accuracy = (row["train_eval"] or row["train"])["accuracy"]
-        parts = [
-            f"{self._stage:>7} {row['epoch']:3d}",
-            f"loss {row['train']['loss']:.3f}",
-            f"{kind} acc {accuracy:.3f}",
-            f"val acc {row['val']['accuracy']:.3f} mae {row['val']['mae']:.3f}",
-        ]
-        if row["margins"]:
-            shown = [f"{v:.2f}" for v in row["margins"].values()]
+        accuracy = (row["train_eval"] or row["train"]).get("accuracy")
+        if accuracy is not None:
+            parts.append(f"{kind} acc {accuracy:.3f}")
+        if row["val"]:
+            val = row["val"]
+            parts.append(f"val acc {val['accuracy']:.3f} mae {val['mae']:.3f}")
+        for name, values in row["readouts"].items():
+            shown = [f"{v:.2f}" for v in values.values()]
             cut = shown if len(shown) <= 8 else [*shown[:3], "…", *shown[-3:]]
-            parts.append("margins " + " ".join(cut))
+            parts.append(f"{name.replace('_', ' ')} {' '.join(cut)}")
         parts.append(f"{row['seconds']:.0f} s")
         self._bar.console.print("  ".join(parts), soft_wrap=True)

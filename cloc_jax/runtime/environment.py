@@ -1,15 +1,16 @@
-"""Where a figure was made, and where things are kept between runs."""
+"""Where a figure was made, where things are kept, and how libraries are set up."""
 
 import os
 import pathlib
 import platform
+import re
 from importlib import metadata
-
-import jax
 
 
 def environment() -> dict[str, str]:
     """Where a figure was made: versions and devices."""
+    import jax
+
     devices = jax.devices()
     packages = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
     return {
@@ -23,3 +24,31 @@ def cache_folder() -> pathlib.Path:
     """Compiled programs and calibrations, kept between runs."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(cache) / "cloc_jax"
+
+
+def set_up_libraries(*, is_joint: bool) -> None:
+    """Keeps compiled programs between runs and libraries' talk off the screen.
+
+    `is_joint`: several processes train together.
+    """
+    import cv2
+    import jax
+    from absl import logging
+
+    logging.set_verbosity(logging.WARNING)
+    asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
+    is_asked = bool(re.search(r"device_count|^\d+$", asked))
+    if (os.cpu_count() or 1) > 1 and not is_joint and not is_asked:
+        # XLA leaves a core idle in many operations; two devices share a batch better,
+        # and every batch is even. GPUs are used all the same where there are some.
+        jax.config.update("jax_num_cpu_devices", 2)
+    # XLA ends the process where one CPU device waits 60 s for another, which happens on
+    # a machine with too much to do. Versions that lack a flag end as well.
+    if jax.__version_info__ < (0, 12):
+        patience = "--xla_cpu_collective_call_terminate_timeout_seconds=3600"
+        quiet = "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
+        given = os.environ.get("XLA_FLAGS", "")  # the last one counts: the user's
+        os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
+    cv2.setNumThreads(0)  # the pipeline's threads are enough
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -22,9 +22,13 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef, ModelState]:
 
 
 def evaluating(graph: nnx.GraphDef, state: ModelState) -> Any:
-    """The model in evaluation mode; one without batch norms has no other."""
-    model = merge(graph, state)
-    return nnx.view(model, use_running_average=True, raise_if_not_found=False)
+    """The model with its batch norms and dropouts in evaluation mode."""
+    return nnx.view(
+        merge(graph, state),
+        use_running_average=True,
+        deterministic=True,
+        raise_if_not_found=False,
+    )
 
 
 def merge(graph: nnx.GraphDef, state: ModelState) -> Any:

@@ -15,7 +15,13 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 LOST = 3  # exit code of a process that lost the others
 
 
-def supervise() -> None:
+def is_joint(coordinator: str) -> bool:
+    """Whether several processes were asked to work together."""
+    is_named = bool(coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
+    return is_named or int(os.environ.get("SLURM_NTASKS", 1)) > 1
+
+
+def guard() -> None:
     """Goes on in a child; the parent passes signals on and never returns."""
     child = os.fork()
     if not child:

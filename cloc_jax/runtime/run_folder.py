@@ -1,10 +1,11 @@
 """The folder of a run: what is where in it, and how it is written.
 
 config.json        the resolved configuration
-dataset.json       ranks, sizes and a mark of the images it was started with
-history.jsonl      one row an epoch
+dataset.json       ranks, sizes and a fingerprint of the images it was started with
+history.jsonl      one row per epoch
 checkpoints/       to go on from while the run is under way
-stages/<name>/     the model each finished stage handed over
+stages/<name>/     the model each finished stage handed over; <name>.json how it ended,
+                   <name>.npz what the method needs besides the model to predict
 trunk/<mark>/      the frozen parts of the encoder, where their output was kept; beside
                    the runs in a sweep, which share it
 tensorboard/       scalars
@@ -12,12 +13,14 @@ metrics.json, predictions.csv, *.png, *.jpg, report.html, examples/     the resu
 decision.json      how `predict` chooses labels, where `decide` wrote one
 """
 
-import itertools
+import io
 import json
-import os
 import pathlib
 import shutil
+from collections.abc import Mapping
 from typing import Any
+
+from cloc_jax.runtime.atomic_files import write_bytes, write_json, write_text
 
 
 class RunFolder:
@@ -65,9 +68,17 @@ class RunFolder:
         write_json(self.dataset, dataset)
         write_json(self.config, config)  # last: a run is a folder with a config
 
-    def check_same(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
-        """ValueError where a run to be resumed had other settings or other images."""
-        saved, given = _flat(self.read_config()), _flat(_as_json(config))
+    def check_same(
+        self,
+        config: dict[str, Any],
+        dataset: dict[str, Any],
+        saved_config: dict[str, Any],
+    ) -> None:
+        """ValueError where a run to be resumed had other settings or other images.
+
+        `saved_config` is the run's own as the current schema has it.
+        """
+        saved, given = _flat(_as_json(saved_config)), _flat(_as_json(config))
         changed = [
             f"{key} was {saved.get(key)!r}, is now {given.get(key)!r}"
             for key in sorted(saved | given)
@@ -111,14 +122,55 @@ class RunFolder:
         """Ranks and sizes of the data the run was started with."""
         return json.loads(self.dataset.read_text())
 
+    def read_metrics(self) -> dict[str, Any]:
+        """What evaluation wrote of a finished run."""
+        if not self.metrics.is_file():
+            self.read_config()  # a folder that is no run is named as such
+            raise FileNotFoundError(
+                f"{self.path} is not finished: it has no metrics.json. Go on with the "
+                "command that started it and --resume, or `launch.py evaluate` it."
+            )
+        return _with_readouts(json.loads(self.metrics.read_text()))
+
     def read_history(self) -> list[dict[str, Any]]:
+        """The rows of all epochs so far."""
         if not self.history.exists():
             return []
-        return [json.loads(line) for line in self.history.read_text().splitlines()]
+        lines = self.history.read_text().splitlines()
+        return [_with_readouts(json.loads(line)) for line in lines]
 
     def append_history(self, row: dict[str, Any]) -> None:
         with self.history.open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+    def read_stage(self, name: str) -> dict[str, Any]:
+        """How a stage ended."""
+        path = self.stage(name).with_suffix(".json")
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{self.path} has not finished stage {name}, so there is nothing to "
+                "evaluate yet. Continue it with the command that started it and "
+                "--resume."
+            )
+        return json.loads(path.read_text())
+
+    def write_support(self, name: str, support: Mapping[str, Any]) -> None:
+        """Keeps what a stage's method needs besides its model to predict."""
+        import numpy as np  # late: `launch.py --help` answers at once
+
+        data = io.BytesIO()
+        np.savez(data, allow_pickle=False, **support)
+        write_bytes(self.stage(name).with_suffix(".npz"), data.getvalue())
+
+    def read_support(self, name: str) -> dict[str, Any] | None:
+        """What `write_support` kept; None where the method needs nothing."""
+        import numpy as np
+
+        path = self.stage(name).with_suffix(".npz")
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
 
     def write_stage(
         self,
@@ -146,57 +198,28 @@ class RunFolder:
         if not self.history.exists():
             return
         lines = self.history.read_text().splitlines(keepends=True)[:rows]
-        _write(self.history, "".join(lines))
-
-
-def history_row(
-    stage: str,
-    *,
-    epoch: int,
-    step: int,
-    means: dict[str, float],
-    scores: dict[str, dict[str, Any]],
-    margins: dict[str, float],
-    seconds: float,
-) -> dict[str, Any]:
-    """What the history keeps of an epoch; `scores` of "val", and "train" if known."""
-
-    def scalars(split: str) -> dict[str, float | None]:
-        kept = scores.get(split, {}).items()
-        return {k: v for k, v in kept if v is None or isinstance(v, float)}
-
-    return {
-        "stage": stage,
-        "epoch": epoch,
-        "step": step,
-        "train": means,
-        "train_eval": scalars("train"),
-        "val": scalars("val"),
-        "margins": margins,
-        "seconds": seconds,
-    }
-
-
-def free(path: pathlib.Path) -> pathlib.Path:
-    """The path, or with -2, -3, … before its ending, whichever is there not yet."""
-    others = (path.with_stem(f"{path.stem}-{n}") for n in range(2, 10**6))
-    return next(p for p in itertools.chain([path], others) if not p.exists())
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Strict JSON, whole or not at all."""
-    _write(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)
+        write_text(self.history, "".join(lines))
 
 
 def _as_json(value: Any) -> Any:
     """A value as it is after writing and reading: tuples have become lists."""
     return json.loads(json.dumps(value))
+
+
+def _with_readouts(found: dict[str, Any]) -> dict[str, Any]:
+    """Metrics or a history row as written now, also those of older runs."""
+    if "readouts" in found:
+        return found
+    margins = found.get("margins") or {}
+    if "final" not in found:
+        return found | {"readouts": {"margins": margins} if margins else {}}
+    readout = {
+        "per": "boundary",
+        "values": margins,
+        "kinds": found.get("margin_kinds") or {},
+        "limit": found.get("margin_limit"),
+    }
+    return found | {"readouts": {"margins": readout} if margins else {}}
 
 
 def _flat(tree: dict[str, Any], prefix: str = "config") -> dict[str, Any]:

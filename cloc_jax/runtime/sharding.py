@@ -99,6 +99,10 @@ def place_state(state: Any, shardings: Any) -> Any:
     """Arrays that every process holds alike, laid out as asked."""
 
     def one(leaf, sharding):
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            # numpy has no random keys; their numbers are copied to every device.
+            numbers = one(jax.random.key_data(leaf), sharding)
+            return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
         value = np.asarray(leaf)
         return jax.make_array_from_callback(
             value.shape, sharding, lambda index: value[index]

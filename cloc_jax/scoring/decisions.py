@@ -424,7 +424,7 @@ def _row(
     for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
         labels = by_thresholds(p, {} if threshold is None else {h: threshold})
         counts = metrics.confusion_matrix(true, labels, p.shape[1])[None]
-        scores = intervals.scores(counts) | intervals.boundary_rates(counts, h)
+        scores = intervals.scores(counts) | metrics.boundary_rates(counts, h)
         for name in (
             "accuracy",
             "mae",

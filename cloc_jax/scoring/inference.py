@@ -1,7 +1,7 @@
 """Applying a trained model to images, batch by batch and without missing one."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,56 +10,56 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from cloc_jax.data import pipeline
-from cloc_jax.methods import Method
+from cloc_jax.data.source import Source
+from cloc_jax.methods import Labelled, Method, Prediction, Support
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
 
-Function = Callable[[ModelState, jax.Array], dict[str, Any]]
+# Compiled (state, images, support) -> Prediction
+Predictor = Callable[[ModelState, Any, Any], Prediction]
+# Compiled (state, images) -> embeddings
+Embedder = Callable[[ModelState, Any], jax.Array]
 
 
-def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
-    """Compiled (state, images) -> what `method.predict` returns, in evaluation mode."""
-    return _predictor(graph, method.predict, mesh)
+def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Predictor:
+    """What `method.predict` returns, in evaluation mode."""
+    return _compiled(graph, method.predict, mesh)
 
 
-def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Function:
-    """Compiled (state, images) -> {"embedding"}, in evaluation mode."""
-    return _embedder(graph, method.embed, mesh)
+def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Embedder:
+    """What `method.embed` returns, in evaluation mode."""
+    return _compiled(graph, method.embed, mesh)
 
 
 # Runs of a sweep share their graph: compile once for all of them.
-@functools.lru_cache(maxsize=4)
-def _predictor(graph: nnx.GraphDef, predict: Callable, mesh: Mesh) -> Function:
-    return _compiled(lambda model, x: predict(model, x, None), graph, mesh)
-
-
-@functools.lru_cache(maxsize=4)
-def _embedder(graph: nnx.GraphDef, embed: Callable, mesh: Mesh) -> Function:
-    return _compiled(lambda model, x: {"embedding": embed(model, x)}, graph, mesh)
-
-
-def _compiled(function, graph: nnx.GraphDef, mesh: Mesh) -> Function:
-    def apply(state, images):
-        model = model_state.evaluating(graph, state)
-        return function(model, images)
+@functools.lru_cache(maxsize=8)
+def _compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
+    def apply(state, images, *more):
+        return function(model_state.evaluating(graph, state), images, *more)
 
     # Every process receives all results.
     return jax.jit(apply, out_shardings=sharding.copied(mesh))
 
 
 def over(
-    function: Function,
-    state: ModelState,
-    source: pipeline.Source,
+    function: Callable[[Any], Any],
+    source: Source,
     mesh: Mesh,
     *,
     batch_size: int,
     threads: int,
     between: Callable[[], None] = lambda: None,
-) -> dict[str, np.ndarray]:
-    """`function` on every image of a source, in its order; `between` batches."""
+    is_padded: bool = False,
+) -> Any:
+    """`function` of all images of a source, in its order, as numpy arrays.
+
+    It gets a batch of images and returns a pytree of arrays [batch, …]; `between` is
+    called after each batch. A source smaller than a batch makes a smaller one, unless
+    `is_padded`.
+    """
+    size = batch_size if is_padded else min(batch_size, len(source))
     # Rounded up to what divides over the devices; padding is cut off at the end.
-    batch_size = -(-batch_size // mesh.size) * mesh.size
+    batch_size = -(-size // mesh.size) * mesh.size
     parts = []
     for batch in pipeline.evaluation_batches(
         source,
@@ -68,7 +68,25 @@ def over(
         share=pipeline.Share(jax.process_index(), jax.process_count()),
         place=lambda batch: sharding.place_batch(batch, mesh),
     ):
-        outputs = function(state, batch["image"])
-        parts.append({k: np.asarray(v) for k, v in outputs.items() if v is not None})
+        parts.append(jax.tree.map(np.asarray, function(batch["image"])))
         between()
-    return {k: np.concatenate([p[k] for p in parts])[: len(source)] for k in parts[0]}
+    return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(source)], *parts)
+
+
+def fit_support(
+    method: Method,
+    graph: nnx.GraphDef,
+    state: ModelState,
+    embed: Callable[[str], np.ndarray],
+    labels: Mapping[str, np.ndarray],
+) -> Support | None:
+    """What the method needs besides its model to predict; None where nothing.
+
+    Args:
+      embed: embeddings of "train" or "val".
+      labels: of the same.
+    """
+    if method.fit is None:
+        return None
+    train, val = (Labelled(embed(s), np.asarray(labels[s])) for s in ("train", "val"))
+    return method.fit(model_state.evaluating(graph, state), train, val)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cloc_jax.scoring.metrics import boundary_counts, boundary_rates, scores
+from cloc_jax.scoring.metrics import boundary_counts, scores
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -68,12 +68,16 @@ def bootstrap(confusion: ArrayLike, *, seed: int = 0) -> dict[str, Interval]:
     return {name: percentiles(values) for name, values in scores(drawn).items()}
 
 
-def bootstrap_boundary(
-    confusion: ArrayLike, h: int, *, seed: int = 0
-) -> dict[str, Interval]:
-    """95% intervals of the rates at the boundary between ranks h and h + 1."""
-    drawn = draws_of(confusion, seed=seed)
-    return {name: percentiles(v) for name, v in boundary_rates(drawn, h).items()}
+def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:
+    """[low, high] of the mean of values, drawn again."""
+    rng = np.random.default_rng(seed)
+    count = len(values)
+    # In parts, as [draw, image] need not fit into memory.
+    means = [
+        rng.multinomial(count, np.full(count, 1 / count), size=DRAWS // 20) @ values
+        for _ in range(20)
+    ]
+    return list(percentiles(np.concatenate(means) / count))
 
 
 def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarray:

@@ -1,11 +1,13 @@
 """Ordinal metrics over a whole split, on the host."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
 
 
 def boundary_names(ranks: Sequence[str]) -> list[str]:
@@ -13,11 +15,23 @@ def boundary_names(ranks: Sequence[str]) -> list[str]:
     return [f"{low}|{high}" for low, high in zip(ranks, ranks[1:], strict=False)]
 
 
+def boundaries_that_matter(
+    boundaries: Mapping[str, Mapping[str, float | int | None]], critical: Sequence[str]
+) -> list[str]:
+    """The critical boundaries, or those most often crossed where none is; in order."""
+    names = list(boundaries)
+    if critical:
+        return [name for name in names if name in critical][:MOST_BOUNDARIES]
+    crossed = sorted(names, key=lambda name: -(boundaries[name]["crossing_rate"] or 0))
+    return [name for name in names if name in crossed[:MOST_BOUNDARIES]]
+
+
 def ordinal_metrics(
     true: ArrayLike,
     predicted: ArrayLike,
     ranks: Sequence[str],
     probabilities: ArrayLike | None = None,
+    values: ArrayLike | None = None,
 ) -> dict[str, Any]:
     """Scores of predicted ranks against true ones, as plain JSON-able values.
 
@@ -29,6 +43,8 @@ def ordinal_metrics(
       predicted: predicted rank index of each sample.
       ranks: names of the ranks, in order.
       probabilities: [sample, rank]; each row sums to 1. Without it there is no `nll`.
+      values: predicted ranks that need not be whole; `mae` and `macro_mae` are then of
+        them, not of `predicted`.
 
     Returns:
       `count`, `accuracy`, `mae` (of the rank index), `qwk` (quadratic weighted kappa),
@@ -53,8 +69,11 @@ def ordinal_metrics(
     sizes = confusion.sum(axis=1)  # [rank], truly in it
     result: dict[str, Any] = {"count": len(true)}
     result |= {name: _defined(value) for name, value in scores(confusion).items()}
+    if values is not None:
+        result |= _value_errors(true, np.asarray(values, np.float64), sizes)
     if probabilities is not None:
-        result["nll"] = _negative_log_likelihood(true, probabilities, len(ranks))
+        checked = checked_probabilities(probabilities, true, len(ranks))
+        result["nll"] = negative_log_likelihood(checked, true)
     result |= {
         "recall": {
             name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
@@ -148,25 +167,55 @@ def _boundary(confusion: np.ndarray, h: int) -> dict[str, float | int | None]:
     }
 
 
-def _negative_log_likelihood(
-    true: np.ndarray, probabilities: ArrayLike, num_ranks: int
-) -> float:
-    # Not sklearn's log_loss: it needs two ranks, and cuts float32 off at 1e-7.
-    probabilities = np.asarray(probabilities, np.float64)  # [sample, rank]
-    if probabilities.shape != (len(true), num_ranks):
+def _value_errors(
+    true: np.ndarray, values: np.ndarray, sizes: np.ndarray
+) -> dict[str, float]:
+    errors = absolute_errors(true, values)
+    by_rank = np.bincount(true, errors, len(sizes))[sizes > 0] / sizes[sizes > 0]
+    return {"mae": float(errors.mean()), "macro_mae": float(by_rank.mean())}
+
+
+def absolute_errors(true: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """How far each value is from the true rank."""
+    if values.shape != true.shape or not np.isfinite(values).all():
         raise ValueError(
-            f"probabilities have shape {probabilities.shape}; wanted one row a "
-            f"sample and one column a rank, {(len(true), num_ranks)}."
+            f"values have shape {values.shape}; wanted one finite number for each of "
+            f"the {len(true)} samples."
         )
-    sums = probabilities.sum(axis=1)
-    if not (np.all(probabilities >= 0) and np.allclose(sums, 1, atol=1e-2)):
+    return np.abs(values - true)
+
+
+def checked_probabilities(
+    probabilities: ArrayLike, true: np.ndarray, num_ranks: int
+) -> np.ndarray:
+    """Probabilities [sample, rank] as float64, or ValueError."""
+    p = np.asarray(probabilities, np.float64)
+    if p.shape != (len(true), num_ranks) or not len(p):
+        raise ValueError(
+            f"probabilities have shape {p.shape}; wanted one row per sample and one "
+            f"column per rank, {(len(true), num_ranks)}, and at least one sample."
+        )
+    sums = p.sum(axis=1)
+    if not (np.all(p >= 0) and np.allclose(sums, 1, atol=1e-2)):
         raise ValueError(
             "probabilities must be at least 0 and each row must sum to 1; got values "
-            f"from {probabilities.min():.4g} to {probabilities.max():.4g} and sums "
-            f"from {sums.min():.4g} to {sums.max():.4g}. Are they logits?"
+            f"from {p.min():.4g} to {p.max():.4g} and sums from {sums.min():.4g} to "
+            f"{sums.max():.4g}. Are they logits?"
         )
-    chosen = probabilities[np.arange(len(true)), true]
-    nll = -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean()
+    return p
+
+
+def log_probabilities(probabilities: ArrayLike) -> np.ndarray:
+    """Logarithms in float64; a float32 softmax can end at 0, which counts as 1e-38."""
+    least = np.finfo(np.float32).tiny
+    return np.log(np.maximum(np.asarray(probabilities, np.float64), least))
+
+
+def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float:
+    """Mean of -log p(true rank)."""
+    # Not sklearn's log_loss: it needs two ranks, and cuts float32 off at 1e-7.
+    logs = log_probabilities(probabilities)
+    nll = -logs[np.arange(len(true)), true].mean()
     return float(nll) + 0.0  # -0.0 reads oddly in a report
 
 

@@ -17,23 +17,27 @@ class Predictions(NamedTuple):
     true: np.ndarray  # [item], index of the rank
     predicted: np.ndarray  # [item], index of the rank
     probabilities: np.ndarray | None  # [item, rank], where the method has them
+    values: np.ndarray | None = None  # [item], where the method predicts one
 
 
 def write(
     path: pathlib.Path, splits: Mapping[str, Predictions], ranks: Sequence[str]
 ) -> None:
-    """Writes the predictions of all splits, a row an image."""
+    """Writes the predictions of all splits, one row per image."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         columns = [f"p_{rank}" for rank in ranks]
-        writer.writerow(["item", "split", "true", "predicted", *columns])
+        has_values = any(found.values is not None for found in splits.values())
+        value = ["value"] if has_values else []
+        writer.writerow(["item", "split", "true", "predicted", *columns, *value])
         for split, found in splits.items():
             for i, item in enumerate(found.items):
                 row = () if found.probabilities is None else found.probabilities[i]
                 # Nine digits give back the same float32.
                 chances = [f"{p:.9g}" for p in row]
                 names = ranks[found.true[i]], ranks[found.predicted[i]]
-                writer.writerow([item, split, *names, *chances])
+                value = [] if found.values is None else [f"{found.values[i]:.9g}"]
+                writer.writerow([item, split, *names, *chances, *value])
 
 
 def read(path: pathlib.Path, ranks: Sequence[str]) -> dict[str, Predictions]:
@@ -66,4 +70,7 @@ def _read_split(
         np.array([place[row["true"]] for row in rows], np.int64),
         np.array([place[row["predicted"]] for row in rows], np.int64),
         np.array(chances, np.float64) if has_chances else None,
+        np.array([row["value"] for row in rows], np.float64)
+        if rows and rows[0].get("value")
+        else None,
     )

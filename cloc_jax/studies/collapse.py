@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
 from cloc_jax.scoring import metrics
-from cloc_jax.studies import study_runs, sweep
+from cloc_jax.studies import conclusion, sweep
 from cloc_jax.studies.learned_margins import COLLAPSED, NEVER, read_courses
-from cloc_jax.studies.study_runs import Setting
+from cloc_jax.studies.run_plan import Setting, by_setting, plan_runs
 
 WITH, WITHOUT = "all precautions", "none of them"
 LOW_START = (0.05, 0.1)
@@ -30,11 +30,14 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
             f"method.name is {config.method.name!r}, which has no margins; use cloc."
         )
     common = copy.deepcopy(config)
-    common.train.phases = 1
-    ranks = assembly.build_dataset(config).ranks
-    relu = {"method.margin_form": "relu"}
-    start = {"method.margin_start": LOW_START}
-    long = {"train.stop_accuracy": NEVER, "train.patience": common.train.max_epochs}
+    common.method.cloc.phases = 1
+    ranks = build_dataset(config).ranks
+    relu = {"method.cloc.margin_form": "relu"}
+    start = {"method.cloc.margin_start": LOW_START}
+    long = {
+        "method.cloc.stop_accuracy": NEVER,
+        "train.patience": common.train.max_epochs,
+    }
     settings = [
         Setting(WITH, {}),
         Setting("relu in place of softplus", relu),
@@ -42,8 +45,9 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         Setting("no early stop", long),
         Setting(WITHOUT, relu | start | long),
     ]
-    plans = study_runs.plan(common, settings, seeds)
-    sweep.run(study_runs.all_of(plans), folder)
+    runs = plan_runs(common, settings, seeds=seeds)
+    sweep.run(runs, folder)
+    plans = by_setting(runs)
     names = metrics.boundary_names(ranks)
     rows, found = [], {}
     for name, runs in plans.items():
@@ -77,5 +81,5 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         "rows": rows,
     }
     figures.collapse(folder / "collapse.png", study)
-    study_runs.finish(folder, "collapse", study, plans[WITH][0])
+    conclusion.finish(folder, "collapse", study, plans[WITH][0])
     return study

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
 from cloc_jax.scoring import decisions, intervals, metrics
-from cloc_jax.studies import study_runs, sweep
-from cloc_jax.studies.study_runs import Setting
+from cloc_jax.studies import conclusion, sweep
+from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
 CROSSING = "crossing_rate"  # every image on the wrong side of the boundary
@@ -71,14 +71,15 @@ def control(
         )
     if kind not in KINDS:
         raise ValueError(f"--kind is {kind!r}; use one of {', '.join(KINDS)}.")
-    ranks = assembly.build_dataset(config).ranks
-    at = study_runs.boundary_index(boundaries, ranks)
+    ranks = build_dataset(config).ranks
+    at = conclusion.boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values, kind)
-    plans = study_runs.plan(config, settings, seeds)
-    sweep.run(study_runs.all_of(plans), folder)
+    runs = plan_runs(config, settings, seeds=seeds)
+    sweep.run(runs, folder)
+    plans = by_setting(runs)
     study = _analyse(folder, plans, at, ranks, kind)
     figures.control(folder / "control.png", study)
-    study_runs.finish(folder, "control", study, plans[LEARNED][0])
+    conclusion.finish(folder, "control", study, plans[LEARNED][0])
     return study
 
 
@@ -90,43 +91,43 @@ def _settings(
     kind: str,
 ) -> list[Setting]:
     """Learned, each value, and cross-entropy."""
-    given = config.method.margins
+    given = config.method.cloc.margins
     if isinstance(given, str) and given.strip().startswith("shared"):
         raise ValueError(
-            "method.margins is shared, one value for all boundaries, so one of them "
-            "cannot be raised alone; use learn."
+            "method.cloc.margins is shared, one value for all boundaries, so one of "
+            "them cannot be raised alone; use learn."
         )
     is_list = isinstance(given, list | tuple)
     entries = list(given) if is_list else [given] * num_boundaries
     reference = ["learn" if h in at else e for h, e in enumerate(entries)]
-    settings = [Setting(LEARNED, {"method.margins": reference})]
+    settings = [Setting(LEARNED, {"method.cloc.margins": reference})]
     for value in values:
         entry: Any = float(value)
         if kind == "floor":
             # A high floor lies above the range that starts are drawn from.
-            is_high = value + 0.01 >= config.method.margin_start[1]
+            is_high = value + 0.01 >= config.method.cloc.margin_start[1]
             start = f"={value + 0.5:g}" if is_high else ""
             entry = f"learn{start}>={value:g}"
         raised = [entry if h in at else e for h, e in enumerate(reference)]
-        settings.append(Setting(f"margin={value:g}", {"method.margins": raised}))
+        settings.append(Setting(f"margin={value:g}", {"method.cloc.margins": raised}))
     return [*settings, Setting(ENTROPY, {"method.name": "ce"})]
 
 
 def _analyse(
     folder: pathlib.Path,
-    plans: Mapping[str, Sequence[sweep.Plan]],
+    plans: Mapping[str, Sequence[Plan]],
     at: Sequence[int],
     ranks: Sequence[str],
     kind: str,
 ) -> dict[str, Any]:
     """Everything that the runs say, as plain data."""
     found = {
-        name: [study_runs.read_predictions(folder, p, ranks) for p in runs]
+        name: [conclusion.read_predictions(folder, p, ranks) for p in runs]
         for name, runs in plans.items()
     }
     measured = {
         name: _measure(
-            splits, [study_runs.read_metrics(folder, p) for p in plans[name]], at, ranks
+            splits, [conclusion.read_metrics(folder, p) for p in plans[name]], at, ranks
         )
         for name, splits in found.items()
     }
@@ -217,7 +218,7 @@ def _scores(confusions: np.ndarray, at, names: Sequence[str]) -> dict[str, np.nd
     """Overall scores, and rates of each boundary as "1|2 crossing_rate"."""
     found = {k: v for k, v in intervals.scores(confusions).items() if k in OVERALL}
     for h in at:
-        rates = intervals.boundary_rates(confusions, h)
+        rates = metrics.boundary_rates(confusions, h)
         found |= {f"{names[h]} {rate}": rates[rate] for rate in RATES}
     return found
 

@@ -9,6 +9,7 @@ cosines. All runs take the same number of steps, that of phase one's cap.
 
 import copy
 import itertools
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,15 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build import assembly, encoder
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.data import drawn_knees
-from cloc_jax.methods.interface import MarginView
+from cloc_jax.methods import Readout
 from cloc_jax.report import figures
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.studies import separability, study_runs, sweep
-from cloc_jax.studies.study_runs import Setting
+from cloc_jax.studies import conclusion, separability, sweep
+from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
 
 LEARNED = "learned"
 PERMUTED = "permuted"
@@ -71,26 +73,27 @@ def study_margins(
             "and a p-value of 0.05 at least 19 permutations."
         )
     common = phase_one_only(config)
-    dataset = assembly.build_dataset(config)
-    plans = study_runs.plan(common, _settings(common, draws), seeds)
-    sweep.run(study_runs.all_of(plans), folder)
+    dataset = build_dataset(config)
+    runs = plan_runs(common, _settings(common, draws), seeds=seeds)
+    sweep.run(runs, folder)
+    plans = by_setting(runs)
     names = metrics.boundary_names(dataset.ranks)
     courses = {name: read_courses(folder, runs, names) for name, runs in plans.items()}
     views = [_view(run, len(dataset.ranks)) for run in plans[LEARNED]]
     starts = np.array([np.asarray(view.values) for view in views], np.float64)
-    study = _analyse(courses, starts, names, config, views[0].limit)
+    study = _analyse(courses, starts, names, config, views[0].limit or math.inf)
     study |= _against_truth(study, common, folder, plans[LEARNED][0], config)
     study |= _say(study, names) | {"ranks": list(dataset.ranks)}
     figures.margin_study(folder / "margin_study.png", study)
-    study_runs.finish(folder, "margins", study, plans[LEARNED][0])
+    conclusion.finish(folder, "margins", study, plans[LEARNED][0])
     return study
 
 
 def phase_one_only(config: ConfigDict) -> ConfigDict:
     """The configuration with a phase one of exactly train.max_epochs, and no more."""
     common = copy.deepcopy(config)
-    common.train.phases = 1
-    common.train.stop_accuracy = NEVER
+    common.method.cloc.phases = 1
+    common.method.cloc.stop_accuracy = NEVER
     common.train.patience = common.train.max_epochs
     return common
 
@@ -98,39 +101,47 @@ def phase_one_only(config: ConfigDict) -> ConfigDict:
 def _settings(config: ConfigDict, draws: int) -> list[Setting]:
     settings = [
         Setting(LEARNED, {}),
-        Setting("equal starts", {"method.margins": "learn=0.75"}),
+        Setting("equal starts", {"method.cloc.margins": "learn=0.75"}),
         Setting(
             "sgd",
-            {"optimizer.margins": "sgd", "optimizer.margin_learning_rate": SGD_RATE},
+            {
+                "method.cloc.margin_optimizer": "sgd",
+                "method.cloc.margin_learning_rate": SGD_RATE,
+            },
         ),
     ]
-    if config.method.projection:
-        is_relu = config.method.projection_relu
+    if config.head.projection:
+        is_relu = config.head.projection_relu
         name = "signed" if is_relu else "relu"
-        settings.append(Setting(name, {"method.projection_relu": not is_relu}))
+        settings.append(Setting(name, {"head.projection_relu": not is_relu}))
     return settings + [
         Setting(f"{PERMUTED} {n}", {"data.permute": n}) for n in range(1, draws + 1)
     ]
 
 
 def read_courses(
-    folder: pathlib.Path, runs: Sequence[sweep.Plan], names: Sequence[str]
+    folder: pathlib.Path, runs: Sequence[Plan], names: Sequence[str]
 ) -> np.ndarray:
     """Margins [run, epoch, boundary] along phase one."""
     courses = []
     for run in runs:
-        study_runs.read_metrics(folder, run)  # it has to be finished
+        conclusion.read_metrics(folder, run)  # it has to be finished
         rows = RunFolder(folder / run.name).read_history()
         courses.append(
-            [[r["margins"][n] for n in names] for r in rows if r["stage"] == "joint"]
+            [
+                [r["readouts"]["margins"][n] for n in names]
+                for r in rows
+                if r["stage"] == "joint"
+            ]
         )
     return np.array(courses)
 
 
-def _view(run: sweep.Plan, num_ranks: int) -> MarginView:
+def _view(run: Plan, num_ranks: int) -> Readout:
     """A run's margins before the first step."""
     method = assembly.build_method(run.config, num_ranks, sharding.make_mesh(1))
-    return method.margins(assembly.encoder.Creator(run.config, method)())
+    model = encoder.Creator(run.config, method)()
+    return method.readouts(model)["margins"]
 
 
 def _analyse(
@@ -167,7 +178,7 @@ def _analyse(
         # How much of a margin is where it started: within boundaries, over seeds.
         "explained_by_start": _explained(starts, learned),
         "margin_limit": limit,
-        "optimizer": config.optimizer.margins or config.optimizer.name,
+        "optimizer": config.method.cloc.margin_optimizer or config.optimizer.name,
     }
 
 
@@ -217,7 +228,7 @@ def _against_truth(
     study: Mapping[str, Any],
     config: ConfigDict,
     folder: pathlib.Path,
-    first: sweep.Plan,
+    first: Plan,
     original: ConfigDict,
 ) -> dict[str, Any]:
     """Rank correlation with true gaps, where known, and with separability."""

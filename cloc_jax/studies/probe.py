@@ -17,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cloc_jax.build import assembly
-from cloc_jax.build.kept_features import Activations
+from cloc_jax.build import assembly, encoder
+from cloc_jax.data.source import KeptFeatures
+from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console, track
-from cloc_jax.runtime.run_folder import write_json
 from cloc_jax.scoring import metrics
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # scikit-learn's C
@@ -63,11 +63,11 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
             "the probe works on a frozen encoder's features; add "
             "--config.encoder.frozen=True."
         )
-    config = assembly.resolve(config)
+    config = encoder.resolve(config)
     dataset = assembly.build(config).dataset
     features: dict[str, np.ndarray] = {}
     for name, source in dataset.splits.items():
-        assert isinstance(source, Activations)
+        assert isinstance(source, KeptFeatures)
         features[name] = source.views[0].all()
     labels = {name: source.labels for name, source in dataset.splits.items()}
     asked = [

@@ -1,13 +1,12 @@
 """How well neighbouring ranks can be told apart, by a linear probe."""
 
 import numpy as np
-from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly, kept_features
-from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.data.source import KeptFeatures
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import inference
 
 
 def areas(config: ConfigDict, folder: RunFolder) -> list[float]:
@@ -50,19 +49,6 @@ def _inputs(
     config: ConfigDict, folder: RunFolder, parts: assembly.Parts, split: str
 ) -> np.ndarray:
     source = parts.dataset.splits[split]
-    if config.encoder.frozen and isinstance(source, kept_features.Activations):
+    if config.encoder.frozen and isinstance(source, KeptFeatures):
         return np.asarray(source.views[0].all())
-    graph, like = model_state.split(nnx.eval_shape(parts.create.random))
-    state = checkpoint.load_model(
-        folder.stage(parts.method.stages[-1].name), like, sharding.copied(parts.mesh)
-    )
-    embed = inference.embedder(graph, parts.method, parts.mesh)
-    outputs = inference.over(
-        embed,
-        state,
-        source,
-        parts.mesh,
-        batch_size=min(config.train.eval_batch_size, len(source)),
-        threads=config.data.threads,
-    )
-    return outputs["embedding"]
+    return TrainedRun(config, folder, parts).embed(source)

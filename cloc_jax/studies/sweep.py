@@ -8,37 +8,28 @@ where it was interrupted.
 import ast
 import copy
 import csv
-import functools
 import itertools
 import json
 import pathlib
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from cloc_jax.build import assembly
+from cloc_jax.build import assembly, encoder, saved_config
 from cloc_jax.data import datasets
-from cloc_jax.jobs import evaluate
+from cloc_jax.report import run_scores
+from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder, write_json
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.studies.run_plan import FOLD, SEED, Plan, Setting, plan_runs
 from cloc_jax.training import loop
 from cloc_jax.training.many_runs import FREE, train_together
 
-SEED, FOLD = "seed", "data.fold"
 REPEATS = (SEED, FOLD)  # what the summary takes the mean over
 SCORES = ("accuracy", "mae", "qwk")
-
-
-class Plan(NamedTuple):
-    """One run of a sweep."""
-
-    name: str  # of its folder
-    overrides: dict[str, Any]  # setting -> value
-    config: ConfigDict  # resolved
 
 
 def sweep(
@@ -54,13 +45,13 @@ def sweep(
     Args:
       config: what all runs have in common.
       folder: of the sweep; each run has its own below it.
-      vary: settings and their values, each as "method.weight=0.5;1;2".
+      vary: settings and their values, each as "method.cloc.weight=0.5;1;2".
       seeds: runs a combination, with seeds from config.seed on.
       folds: of the dataset, as "all" or "0,3", each with every seed; "" for the
         configured one alone.
     """
     chosen = _folds(config.data.name, folds)
-    plans = plan(config, vary=vary, seeds=seeds, folds=chosen)
+    plans = plan_runs(config, combinations(vary), seeds=seeds, folds=chosen)
     run(plans, folder)
     summary = summarize(folder, plans)
     write_json(folder / "summary.json", summary)
@@ -83,12 +74,8 @@ def run(plans: Sequence[Plan], folder: pathlib.Path) -> None:
             _run_alone(group[0], folder)
 
 
-def plan(
-    config: ConfigDict, *, vary: Sequence[str], seeds: int, folds: Sequence[int] = ()
-) -> list[Plan]:
-    """The runs of a sweep, all settings checked."""
-    if seeds < 1:
-        raise ValueError(f"--seeds is {seeds}; use 1 or more.")
+def combinations(vary: Sequence[str]) -> list[Setting]:
+    """Every combination of the values of `vary`, each as "method.cloc.weight=0.5;1"."""
     varied = [_parse(text) for text in vary]
     names = [name for name, _ in varied]
     if len(set(names)) < len(names) or set(names) & set(REPEATS):
@@ -96,21 +83,12 @@ def plan(
             f"--vary names {', '.join(names)}; give each setting once, seeds by "
             "--seeds and folds by --folds."
         )
-    if folds:
-        varied.append((FOLD, [str(fold) for fold in folds]))
-    first = config.seed
-    varied.append((SEED, [str(first + n) for n in range(seeds)]))
-    plans = []
-    for values in itertools.product(*(values for _, values in varied)):
-        overrides = dict(zip([name for name, _ in varied], values, strict=True))
-        own = copy.deepcopy(config)
-        typed = {name: set_field(own, name, text) for name, text in overrides.items()}
-        short = [f"{n.split('.')[-1]}={t}" for n, t in overrides.items()]
-        name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(short)).strip("_")
-        plans.append(Plan(name, typed, assembly.resolve(own)))
-    if len({p.name for p in plans}) < len(plans):
-        raise ValueError("two runs of the sweep are the same; give each value once.")
-    return plans
+    settings = []
+    for texts in itertools.product(*(values for _, values in varied)):
+        pairs = list(zip(names, texts, strict=True))
+        short = ",".join(f"{name.split('.')[-1]}={text}" for name, text in pairs)
+        settings.append(Setting(short, {name: _value(text) for name, text in pairs}))
+    return settings
 
 
 def _folds(dataset: str, text: str) -> list[int]:
@@ -142,28 +120,17 @@ def _parse(text: str) -> tuple[str, list[str]]:
     if not separator or not listed:
         raise ValueError(
             f"--vary is {text!r}; write a setting and its values with semicolons "
-            "between them, such as --vary='method.weight=0.5;1;2'."
+            "between them, such as --vary='method.cloc.weight=0.5;1;2'."
         )
     return name.strip().removeprefix("config."), listed
 
 
-def set_field(config: ConfigDict, name: str, text: str) -> Any:
-    """Sets a field from text, as the command line would; the value."""
+def _value(text: str) -> Any:
+    """A value as the command line would read it: a literal, or a plain word."""
     try:
-        value = ast.literal_eval(text)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        value = text  # a plain word
-    try:
-        with config.unlocked():
-            part = functools.reduce(lambda c, key: c[key], name.split(".")[:-1], config)
-            part[name.split(".")[-1]]  # it has to be there
-            config.update_from_flattened_dict({name: value})
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"--vary sets {name} to {text}, which configs/base.py does not allow: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
-    return value
+        return text
 
 
 def _begin(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
@@ -185,13 +152,17 @@ def _begin(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
     for p in plans:
         run = RunFolder(folder / p.name)
         if run.config.exists():
-            saved = run.read_config()
-            if saved != json.loads(json.dumps(p.config.to_dict())):
+            saved = saved_config.read(run.read_config(), copy.deepcopy(p.config))
+            if _plain(saved) != _plain(p.config):
                 raise ValueError(
                     f"{run.path} was made with other settings than this command's; "
                     "give another --run folder."
                 )
     write_json(path, about)
+
+
+def _plain(config: ConfigDict) -> Any:
+    return json.loads(json.dumps(config.to_dict()))
 
 
 def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
@@ -201,11 +172,13 @@ def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
         key = p.name
         if p.config.encoder.frozen:
             same = copy.deepcopy(p.config)
-            shared = "shared" in str(same.method.margins)  # one value, another shape
+            shared = "shared" in str(
+                same.method.cloc.margins
+            )  # one value, another shape
             # A frozen encoder that was drawn at random is another one by seed.
-            drawn = assembly.encoder.weights_of(same) is None and same.seed
-            for name in FREE:
-                same.update_from_flattened_dict({name: 0})
+            drawn = encoder.weights_of(same) is None and same.seed
+            with same.ignore_type():
+                same.update_from_flattened_dict(dict.fromkeys(FREE, 0))
             key = f"{shared} {drawn} {same.to_json(sort_keys=True)}"
         groups.setdefault(key, []).append(p)
     return list(groups.values())
@@ -220,14 +193,14 @@ def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     for p in plans:
         run = RunFolder(folder / p.name)
         if any(run.path == done.path for done in finished):
-            evaluate.score(p.config, run, assembly.with_method(parts, p.config))
+            run_scores.score(p.config, run, assembly.with_method(parts, p.config))
 
 
 def _run_alone(one: Plan, folder: pathlib.Path) -> None:
     run = RunFolder(folder / one.name)
     console.print(f"run {one.name}", soft_wrap=True)
     loop.train(one.config, run, resume=run.config.exists())
-    evaluate.score(one.config, run, assembly.build(one.config, run))
+    run_scores.score(one.config, run, assembly.build(one.config, run))
 
 
 def _fresh(run: RunFolder) -> RunFolder:
@@ -249,7 +222,7 @@ def summarize(folder: pathlib.Path, plans: Sequence[Plan]) -> dict[str, Any]:
         if not path.exists():
             cell["unfinished"].append(p.name)
             continue
-        found = json.loads(path.read_text())
+        found = RunFolder(folder / p.name).read_metrics()
         test, val = found["final"]["test"], found["final"]["val"]
         scores = {name: test[name] for name in SCORES}
         for boundary in found["critical"]:

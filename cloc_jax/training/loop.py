@@ -6,9 +6,10 @@ batches are a function of the step number, so a resumed run repeats an uninterru
 to the bit.
 """
 
+import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +18,11 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build import assembly, encoder, saved_config, trained_run
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.data import pipeline
-from cloc_jax.methods import Stage
+from cloc_jax.data.source import Source
+from cloc_jax.methods import Context, Stage, Support
 from cloc_jax.runtime import (
     checkpoint,
     interrupts,
@@ -29,9 +32,10 @@ from cloc_jax.runtime import (
     sharding,
 )
 from cloc_jax.runtime.console import Display, console, print_dataset
-from cloc_jax.runtime.run_folder import RunFolder, history_row
-from cloc_jax.scoring import inference, metrics
-from cloc_jax.training import train_step
+from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import inference, prediction_scores
+from cloc_jax.training import epoch_end, train_step
 
 Record = dict[str, Any]  # where a run is, as plain data
 
@@ -54,16 +58,17 @@ class Run(NamedTuple):
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
     # First the images: nobody should download weights and then have none.
-    dataset = assembly.build_dataset(config)
-    config = assembly.resolve(config)
+    dataset = build_dataset(config)
+    config = encoder.resolve(config)
     parts = assembly.build(config, folder if resume else None, dataset=dataset)
     sharding.check_batch(config.train.batch_size, parts.mesh)
-    description = assembly.describe(parts)
+    description = parts.describe()
     if resume:
-        folder.check_same(config.to_dict(), description)
+        saved = saved_config.read(folder.read_config(), copy.deepcopy(config))
+        folder.check_same(config.to_dict(), description, saved.to_dict())
     elif processes.is_first():
         folder.create(config.to_dict(), description)
-    assembly.encoder.keep_trunk(parts.trunk, folder)
+    encoder.keep_trunk(parts.trunk, folder)
     processes.wait("run folder")
     _announce(config, parts)
     checkpoints = checkpoint.Checkpoints(folder.checkpoints)
@@ -115,12 +120,14 @@ class StageRun:
     def __init__(self, run: Run, record: Record):
         config, parts = run.config, run.parts
         self.run, self.record = run, record
-        self.stage = parts.method.stages[record["stage"]]
-        self.plan = assembly.plan(config, parts.dataset, self.stage, record["stage"])
+        index = record["stage"]
+        self.stage = parts.method.stages[index]
+        self.batches = assembly.sampler(config, parts.dataset, self.stage, index)
+        self.num_steps = self.batches.steps_per_epoch * self.stage.stop.max_epochs
         self.step = record["step"]
-        optimizer = assembly.build_optimizer(config, self.stage)
-        key = train_step.stage_key(config.seed, record["stage"])
-        self.graph, model = model_state.split(self._entered())
+        optimizer = assembly.build_optimizer(config, self.stage, self.batches)
+        key = train_step.stage_key(config.seed, index)
+        self.graph, model = self._entered()
         names = train_step.scalar_names(
             self.graph, self.stage, model, next(self._batches(0))
         )
@@ -131,7 +138,7 @@ class StageRun:
         )
         shardings = jax.tree.map(lambda x: x.sharding, self.carry)
         self.step_fn = train_step.make_step(
-            self.graph, self.stage, optimizer, key, shardings
+            self.graph, self.stage, optimizer, key, shardings, self.num_steps
         )
         self.copy = jax.jit(
             lambda model: jax.tree.map(jnp.copy, model), out_shardings=shardings.model
@@ -147,12 +154,11 @@ class StageRun:
         if self.step:
             restored = run.checkpoints.arrays((self.carry, self.best))
             self.carry, self.best = restored
-        self.predict = inference.predictor(self.graph, parts.method, parts.mesh)
         self.started = time.monotonic() - record["seconds"]
 
     def train(self) -> Record:
         """Trains the stage to its end and returns the record that starts the next."""
-        steps, cap = self.plan.steps_per_epoch, self.run.config.train.max_epochs
+        steps, cap = self.batches.steps_per_epoch, self.stage.stop.max_epochs
         with Display(self.stage.name, steps, cap, self.step) as display:
             batches = self._batches(self.step)
             while not self.record["rule"]:
@@ -164,13 +170,12 @@ class StageRun:
     def _train_epoch(self, batches: Iterator[pipeline.Batch], display: Display):
         """Steps to the end of the epoch; the means of its scalars."""
         every = self.run.config.train
-        last = (self.record["epoch"] + 1) * self.plan.steps_per_epoch
+        last = (self.record["epoch"] + 1) * self.batches.steps_per_epoch
         while self.step < last:
             self.carry = self.step_fn(self.carry, next(batches))
             self.step += 1
             if self.step % every.log_steps == 0:
-                means = self._read()
-                display.step(self.step, means["loss"], means["accuracy"])
+                display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:
                 self._save()
             # Several processes must agree, which is not free.
@@ -180,41 +185,61 @@ class StageRun:
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:
         """Metrics of the splits that decide when the stage ends."""
-        config, dataset = self.run.config, self.run.parts.dataset
-        alone = jax.process_count() == 1
+        if not self.stage.is_scored:
+            return {}
+        parts, model = self.run.parts, self.carry.model
+        support = self._fit(model)
+        predictor = inference.predictor(self.graph, parts.method, parts.mesh)
         scores = {}
         for split in self.stage.stop.reads:
-            source = dataset.splits[split]
-            outputs = inference.over(
-                self.predict,
-                self.carry.model,
-                source,
-                self.run.parts.mesh,
-                batch_size=min(config.train.eval_batch_size, len(source)),
-                threads=config.data.threads,
-                between=self._stop_if_asked if alone else lambda: None,
-            )
-            scores[split] = metrics.ordinal_metrics(
-                source.labels,
-                outputs["label"],
-                dataset.ranks,
-                outputs.get("probabilities"),
+            source = parts.dataset.splits[split]
+            found = self._over(lambda x: predictor(model, x, support), source)
+            scores[split] = prediction_scores.score(
+                found, source.labels, parts.dataset.ranks
             )
         return scores
 
+    def _fit(self, model: ModelState) -> Support | None:
+        """What the method needs besides a model to predict."""
+        parts = self.run.parts
+        splits = parts.dataset.splits
+        return inference.fit_support(
+            parts.method,
+            self.graph,
+            model,
+            lambda split: self._embed(model, splits[split]),
+            {name: source.labels for name, source in splits.items()},
+        )
+
+    def _embed(self, model: ModelState, source: Source) -> np.ndarray:
+        parts = self.run.parts
+        embedder = inference.embedder(self.graph, parts.method, parts.mesh)
+        return self._over(lambda images: embedder(model, images), source)
+
+    def _over(self, function: Callable, source: Source) -> Any:
+        config, alone = self.run.config, jax.process_count() == 1
+        return inference.over(
+            function,
+            source,
+            self.run.parts.mesh,
+            batch_size=config.train.eval_batch_size,
+            threads=config.data.threads,
+            between=self._stop_if_asked if alone and self.started else lambda: None,
+        )
+
     def _end_epoch(self, means: dict[str, float], scores, display: Display) -> None:
-        record, epoch = self.record, self.record["epoch"] + 1
-        verdict = self.stage.stop.update(record["stop"], epoch, scores)
-        row = history_row(
-            self.stage.name,
-            epoch=epoch,
+        record = self.record
+        verdict, row = epoch_end.end_epoch(
+            self.stage,
+            record["stop"],
+            epoch=record["epoch"] + 1,
             step=self.step,
             means=means,
             scores=scores,
-            margins=self._margins(),
+            readouts=self._readouts(),
             seconds=time.monotonic() - self.started,
         )
-        total_steps = record["total_steps"] + self.plan.steps_per_epoch
+        total_steps = record["total_steps"] + self.batches.steps_per_epoch
         if processes.is_first():
             self.run.folder.append_history(row)
         _log(self.run.scalars, row, total_steps)
@@ -223,7 +248,7 @@ class StageRun:
             self.best = self.copy(self.carry.model)
         self.carry = self.begin_epoch(self.carry)
         self.record = record | {
-            "epoch": epoch,
+            "epoch": row["epoch"],
             "stop": verdict.state,
             "rule": verdict.rule,
             "reason": verdict.reason,
@@ -235,46 +260,57 @@ class StageRun:
 
     def _hand_over(self) -> Record:
         """Writes the stage's model and what became of the stage."""
-        record, name = self.record, self.stage.name
-        console.print(f"{name} ended after epoch {record['epoch']}: {record['reason']}")
-        path = self.run.folder.stage(name)
-        is_best = self.stage.hand_over == "best"
-        checkpoint.save_model(path, self.best if is_best else self.carry.model)
-        if processes.is_first():
-            self.run.folder.write_stage(
-                name,
-                epochs=record["epoch"],
-                steps=self.step,
-                rule=record["rule"],
-                reason=record["reason"],
-                seconds=record["seconds"],
-            )
+        record, stage = self.record, self.stage
+        console.print(
+            f"{stage.name} ended after epoch {record['epoch']}: {record['reason']}"
+        )
+        state = self.best if stage.hand_over == "best" else self.carry.model
+        epoch_end.hand_over(
+            self.run.folder,
+            stage,
+            state,
+            self._fit(state) if stage.is_scored else None,
+            epochs=record["epoch"],
+            steps=self.step,
+            rule=record["rule"],
+            reason=record["reason"],
+            seconds=record["seconds"],
+        )
         return record | _stage_record(self.run.parts, record["stage"] + 1)
 
-    def _entered(self) -> nnx.Module:
+    def _entered(self) -> tuple[nnx.GraphDef, ModelState]:
         """The model with which the stage starts."""
         parts, index = self.run.parts, self.record["stage"]
         if not index:
-            return parts.create()
-        graph, like = model_state.split(nnx.eval_shape(parts.create.random))
-        before = self.run.folder.stage(parts.method.stages[index - 1].name)
-        state = checkpoint.load_model(before, like, sharding.copied(parts.mesh))
-        model = model_state.merge(graph, state)
-        enter(self.stage, index, model, parts.create, self.run.config.seed)
-        return model
+            graph, state = model_state.split(parts.create())
+        else:
+            before = parts.method.stages[index - 1].name
+            graph, state = trained_run.load_stage(
+                self.run.folder, before, parts.create, parts.mesh
+            )
+        self.graph, self.started = graph, 0.0  # not yet to be interrupted
+        train = parts.dataset.splits["train"]
+        context = Context(
+            parts.create,
+            lambda: self._embed(state, train),
+            np.asarray(train.labels),
+            self.num_steps,
+        )
+        return graph, enter(
+            self.stage, index, graph, state, context, self.run.config.seed
+        )
 
     def _batches(self, first_step: int) -> Iterator[pipeline.Batch]:
-        config = self.run.config
+        config, parts = self.run.config, self.run.parts
         return pipeline.training_batches(
-            self.run.parts.dataset.splits["train"],
-            self.plan,
-            draw=self.run.parts.draw,
-            views=self.stage.views,
+            parts.dataset.splits["train"],
+            self.batches,
+            draws=assembly.draws(config, parts.dataset, self.stage),
             seed=(config.seed, self.record["stage"]),
             first_step=first_step,
             threads=config.data.threads,
             share=pipeline.Share(jax.process_index(), jax.process_count()),
-            place=lambda batch: sharding.place_batch(batch, self.run.parts.mesh),
+            place=lambda batch: sharding.place_batch(batch, parts.mesh),
         )
 
     def _read(self) -> dict[str, float]:
@@ -285,7 +321,7 @@ class StageRun:
         bad_step, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
         if bad_step >= 0:
             ids = self.run.parts.dataset.splits["train"].ids
-            items = [ids[i] for i in self.plan.batch(int(bad_step))]
+            items = [ids[i] for i in self.batches.batch(int(bad_step)).ravel()]
             newest = self.run.checkpoints.latest()
             good = self.run.folder.checkpoints / str(newest) if newest else "none yet"
             raise NonFinite(
@@ -294,7 +330,7 @@ class StageRun:
                 "run with a smaller optimizer.learning_rate. The batch held: "
                 f"{', '.join(items)}"
             )
-        done = (self.step - 1) % self.plan.steps_per_epoch + 1
+        done = (self.step - 1) % self.batches.steps_per_epoch + 1
         return {name: float(total) / done for name, total in totals.items()}
 
     def _save(self) -> str:
@@ -317,25 +353,35 @@ class StageRun:
                 f"is saved in {path}. Continue with the same command and --resume.",
             )
 
-    def _margins(self) -> dict[str, float]:
-        parts = self.run.parts
-        view = parts.method.margins(model_state.merge(self.graph, self.carry.model))
-        if view is None:
-            return {}
-        names = metrics.boundary_names(parts.dataset.ranks)
-        return dict(zip(names, map(float, np.asarray(view.values)), strict=True))
+    def _readouts(self) -> dict[str, dict[str, float]]:
+        model = model_state.merge(self.graph, self.carry.model)
+        ranks = self.run.parts.dataset.ranks
+        return {
+            name: prediction_scores.named(readout.values, readout.per, ranks)
+            for name, readout in self.run.parts.method.readouts(model).items()
+        }
 
 
-def enter(stage: Stage, index: int, model: nnx.Module, create, seed: int) -> None:
-    """Changes the model that the stage before handed over as this stage asks for."""
+def enter(
+    stage: Stage,
+    index: int,
+    graph: nnx.GraphDef,
+    state: ModelState,
+    context: Context,
+    seed: int,
+) -> ModelState:
+    """The model that the stage before handed over, changed as this stage asks for."""
     # Far from the stages' own keys, which are folded in by their index.
     key = jax.random.fold_in(jax.random.key(seed), 1_000_000 + index)
-    stage.enter(model, {"initial": create}, nnx.Rngs(key))
+    model = model_state.merge(graph, state)
+    stage.enter(model, context, nnx.Rngs(key))
+    return model_state.split(model)[1]
 
 
 def _log(writer: Any, row: Record, total_steps: int) -> None:
-    for group in ("train", "train_eval", "val", "margins"):
-        for name, value in row[group].items():
+    groups = {name: row[name] for name in ("train", "train_eval", "val")}
+    for group, values in (groups | row["readouts"]).items():
+        for name, value in values.items():
             if value is not None and math.isfinite(value):
                 writer.add_scalar(f"{group}/{name}", value, total_steps)
     writer.flush()
@@ -347,10 +393,10 @@ def _announce(config: ConfigDict, parts: assembly.Parts) -> None:
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":
-        line += f", MMNP by the {assembly.algorithm(config)} form"
+        line += f", MMNP by the {assembly.loss_form(config)} form"
     console.print(line)
     first = parts.method.stages[0]
-    left_out = assembly.plan(config, parts.dataset, first, 0).left_out
+    left_out = assembly.sampler(config, parts.dataset, first, 0).left_out
     if left_out > config.train.batch_size + len(parts.dataset.ranks):
         console.print(
             f"  {left_out} training images are left out of each epoch (others each "

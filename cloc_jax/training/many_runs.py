@@ -2,10 +2,10 @@
 
 Runs that differ in their seed and the values of their margins only are the same program
 on other numbers: their states are stacked, and one compiled program trains all of them
-an epoch further. Each device has its share of the runs. An accelerator trains them side
-by side (`vmap`); on a CPU one run follows the other, where its state stays in the cache
-and ended runs are skipped. Batches, stop rules and what is written are those of a run
-trained alone; results agree to rounding.
+an epoch further. Runs are assigned to devices round-robin. An accelerator trains them
+side by side (`vmap`); on a CPU one run follows the other, where its state stays in the
+cache and ended runs are skipped. Batches, stop rules and what is written are those of a
+run trained alone; results agree to rounding.
 """
 
 import functools
@@ -22,20 +22,24 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from cloc_jax import methods
-from cloc_jax.build import assembly, kept_features
+from cloc_jax.build import assembly, encoder
+from cloc_jax.build.dataset import permuted
 from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
-from cloc_jax.data.samplers import BatchPlan
-from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.data.samplers import Sampler
+from cloc_jax.data.source import KeptFeatures, Source
+from cloc_jax.methods import Context, Prediction, Support, Verdict
+from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
-from cloc_jax.runtime.run_folder import RunFolder, history_row
-from cloc_jax.scoring import metrics
-from cloc_jax.training import loop, train_step
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import inference, prediction_scores
+from cloc_jax.training import epoch_end, train_step
+from cloc_jax.training.loop import enter
 from cloc_jax.training.train_step import Carry
 
 # Settings in which runs of one program may differ.
-FREE = ("seed", "method.margins", "method.rho", "data.permute")
+FREE = ("seed", "method.cloc.margins", "method.cloc.rho", "data.permute")
 CHUNK = 1024  # items evaluated at a time
 
 
@@ -55,45 +59,35 @@ def train_together(
     """Trains all stages of all runs; returns the folders of those that finished.
 
     Args:
-      configs: resolved configurations that are equal but for the settings in FREE.
+      configs: resolved configurations that are equal except for the settings in FREE.
       parts: of one of them, with labels as they came; its dataset holds features.
     """
     members: list[Member] = []
-    creators: dict[str, assembly.encoder.Creator] = {}  # compiled once a setting
+    creators: dict[str, encoder.Creator] = {}  # compiled once per setting
     for config, folder in zip(configs, folders, strict=True):
         # A batch stays on one device: the runs are spread, not their batches.
         method = assembly.build_method(
             config, len(parts.dataset.ranks), sharding.make_mesh(1)
         )
-        setting = repr((config.method.margins, config.method.rho))
-        creator = creators.setdefault(setting, assembly.encoder.Creator(config, method))
+        setting = repr((config.method.cloc.margins, config.method.cloc.rho))
+        creator = creators.setdefault(setting, encoder.Creator(config, method))
         create = functools.partial(creator, config.seed)
-        dataset = assembly.permuted(parts.dataset, config.data.permute)
+        dataset = permuted(parts.dataset, config.data.permute)
         members.append(Member(config, folder, dataset, method, create))
-        description = assembly.describe(parts._replace(dataset=dataset))
-        folder.create(config.to_dict(), description)
-        assembly.encoder.keep_trunk(parts.trunk, folder)
+        folder.create(config.to_dict(), parts._replace(dataset=dataset).describe())
+        encoder.keep_trunk(parts.trunk, folder)
     devices = configs[0].mesh.devices or jax.device_count()
     mesh = sharding.make_mesh(min(devices, len(members)))
-    # Dealt out like cards: settings whose runs end early would idle a device.
+    # Round-robin: settings whose runs end early would idle a device.
     members = [m for first in range(mesh.size) for m in members[first :: mesh.size]]
     graph, first = model_state.split(members[0].create())
     states = [first, *(model_state.split(m.create())[1] for m in members[1:])]
     for index in range(len(members[0].method.stages)):
-        if index:
-            pairs = zip(members, states, strict=True)
-            states = [_entered(member, graph, state, index) for member, state in pairs]
         stage = StageTogether(members, states, graph, index, mesh)
         members, states = stage.train()
         if not members:
             break
     return [member.folder for member in members]
-
-
-class Ended(NamedTuple):
-    """How a run's stage ended; `state` is None where its loss was not finite."""
-
-    state: ModelState | None
 
 
 class StageTogether:
@@ -108,19 +102,30 @@ class StageTogether:
         mesh: Mesh,
     ):
         self.members, self.graph, self.mesh = members, graph, mesh
-        # In the stacks, as many a device; those left over repeat the last run.
+        # In the stacks, as many per device; those left over repeat the last run.
         self.places = -(-len(members) // mesh.size) * mesh.size
-        self.index, self.stage = index, members[0].method.stages[index]
-        self.plans = [
-            assembly.plan(m.config, m.dataset, self.stage, index) for m in members
+        self.index, self.method = index, members[0].method
+        self.stage = self.method.stages[index]
+        self.samplers = [
+            assembly.sampler(m.config, m.dataset, self.stage, index) for m in members
         ]
+        steps = self.samplers[0].steps_per_epoch
+        num_steps = steps * self.stage.stop.max_epochs
         splits = members[0].dataset.splits
         self.inputs = {s: self._copied(splits[s]) for s in ("train", "val")}
+        self.functions = Functions(graph, self.method, mesh)
+        states = [
+            self._entered(member, state, num_steps)
+            for member, state in zip(members, states, strict=True)
+        ]
         labels = [m.dataset.splits["train"].labels for m in members]
         self.labels = self._spread(np.asarray(labels, np.int32))
-        optimizer = assembly.build_optimizer(members[0].config, self.stage)
-        rows = jnp.zeros((2, 4), jnp.int32)
-        some = _batch(self.inputs["train"], self.labels[0], rows)
+        optimizer = assembly.build_optimizer(
+            members[0].config, self.stage, self.samplers[0]
+        )
+        some = self._batch(
+            self.inputs["train"], self.labels[0], self._rows(0, 0)[0][:, :4]
+        )
         names = train_step.scalar_names(graph, self.stage, states[0], some)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
         self.carry = self._spread(
@@ -130,15 +135,16 @@ class StageTogether:
         )
         self.best = jax.tree.map(jnp.copy, self.carry.model)
         self.stops = [self.stage.stop.init() for _ in members]
-        self.ended: dict[int, Ended] = {}
+        # The model that each run handed over; None where its loss was not finite.
+        self.ended: dict[int, ModelState | None] = {}
         self.keys = self._spread(
             jnp.stack([train_step.stage_key(m.config.seed, index) for m in members])
         )
         self._run_epoch = _epoch_function(
-            train_step.step_function(graph, self.stage, optimizer), mesh
+            train_step.step_function(graph, self.stage, optimizer, num_steps),
+            self._batch,
+            mesh,
         )
-        self._predict = _predict_function(graph, members[0].method, mesh)
-        self._margins = _margins_function(graph, members[0].method)
 
     def train(self) -> tuple[list[Member], list[ModelState]]:
         """Trains to the end of every run; those that got there, with their models."""
@@ -152,16 +158,15 @@ class StageTogether:
                 advance(len(self.ended) - before, f"epoch {epoch}")
         members, states = [], []
         for i, member in enumerate(self.members):
-            state = self.ended[i].state
+            state = self.ended[i]
             if state is not None:
                 members.append(member)
                 states.append(state)
         return members, states
 
     def _train_epoch(self, epoch: int, started: float) -> None:
-        steps = self.plans[0].steps_per_epoch
-        pairs = zip(self.members, self.plans, strict=True)
-        rows = np.stack([self._rows(m, plan, epoch - 1) for m, plan in pairs])
+        steps = self.samplers[0].steps_per_epoch
+        rows = np.stack([self._rows(i, epoch - 1) for i in range(len(self.members))])
         goes_on = np.zeros(self.places, bool)
         goes_on[: len(self.members)] = True
         goes_on[list(self.ended)] = False
@@ -173,14 +178,11 @@ class StageTogether:
             self.keys,
             goes_on,
         )
-        outputs = {
-            split: self._predict(self.carry.model, self.inputs[split], goes_on)
-            for split in self.stage.stop.reads
-        }
-        margins = np.asarray(self._margins(self.carry.model))
+        found = self._evaluate(goes_on)
+        readouts = self.functions.readouts(self.carry.model)
         bad, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
         seconds = time.monotonic() - started
-        verdicts = {}
+        verdicts: dict[int, Verdict] = {}
         for i, member in enumerate(self.members):
             if i in self.ended:
                 continue
@@ -189,22 +191,30 @@ class StageTogether:
                     f"{member.folder.path}: the loss or a gradient was not finite at "
                     f"step {bad[i]} of stage {self.stage.name}; the run is given up"
                 )
-                self.ended[i] = Ended(None)
+                self.ended[i] = None
                 continue
-            scores = {s: self._score(s, o, i) for s, o in outputs.items()}
-            verdicts[i] = self.stage.stop.update(self.stops[i], epoch, scores)
-            self.stops[i] = verdicts[i].state
-            names = metrics.boundary_names(member.dataset.ranks)
-            row = history_row(
-                self.stage.name,
+            ranks = member.dataset.ranks
+            verdicts[i], row = epoch_end.end_epoch(
+                self.stage,
+                self.stops[i],
                 epoch=epoch,
                 step=epoch * steps,
                 means={k: float(v[i]) / steps for k, v in totals.items()},
-                scores=scores,
-                # Without margins there are no columns.
-                margins=dict(zip(names, map(float, margins[i]), strict=False)),
+                scores={
+                    split: prediction_scores.score(
+                        jax.tree.map(lambda leaf, i=i: leaf[i], prediction),
+                        member.dataset.splits[split].labels,
+                        ranks,
+                    )
+                    for split, prediction in found.items()
+                },
+                readouts={
+                    name: prediction_scores.named(values[i], per, ranks)
+                    for name, (values, per) in readouts.items()
+                },
                 seconds=seconds,
             )
+            self.stops[i] = verdicts[i].state
             member.folder.append_history(row)
         improved = np.zeros(self.places, bool)
         for i, verdict in verdicts.items():
@@ -214,44 +224,115 @@ class StageTogether:
             if verdict.rule:
                 self._hand_over(i, verdict, epoch, epoch * steps, seconds)
 
-    def _score(self, split: str, outputs: dict[str, np.ndarray], i: int):
-        dataset = self.members[i].dataset
-        return metrics.ordinal_metrics(
-            dataset.splits[split].labels,
-            outputs["label"][i],
-            dataset.ranks,
-            outputs["probabilities"][i] if "probabilities" in outputs else None,
-        )
+    def _evaluate(self, goes_on: np.ndarray) -> dict[str, Prediction]:
+        """Predictions [run, item, …] of the splits that the stop rule reads."""
+        if not self.stage.is_scored:
+            return {}
+        models, support = self.carry.model, None
+        if self.method.fit:
+            embeddings = {
+                split: self.functions.embed(models, inputs[0], goes_on)
+                for split, inputs in self.inputs.items()
+            }
+            fitted = [
+                self._fit(i, _slice(models, i), lambda s, i=i: embeddings[s][i])
+                if goes_on[i]
+                else None
+                for i in range(len(self.members))
+            ]
+            any_one = next(f for f in fitted if f is not None)
+            filled = [f if f is not None else any_one for f in fitted]
+            support = self._spread(jax.tree.map(lambda *x: np.stack(x), *filled))
+        return {
+            split: self.functions.predict(
+                models, self.inputs[split][0], goes_on, support
+            )
+            for split in self.stage.stop.reads
+        }
 
-    def _hand_over(self, i, verdict, epochs: int, steps: int, seconds: float) -> None:
+    def _fit(self, i: int, state: ModelState, embed: Callable) -> Support | None:
+        splits = self.members[i].dataset.splits
+        labels = {split: splits[split].labels for split in ("train", "val")}
+        return inference.fit_support(self.method, self.graph, state, embed, labels)
+
+    def _hand_over(
+        self, i: int, verdict: Verdict, epochs: int, steps: int, seconds: float
+    ) -> None:
         is_best = self.stage.hand_over == "best"
-        models = self.best if is_best else self.carry.model
-        state = jax.tree.map(lambda leaf: leaf[i], models)
-        state = jax.device_put(state, jax.local_devices()[0])
-        folder = self.members[i].folder
-        checkpoint.save_model(folder.stage(self.stage.name), state)
-        folder.write_stage(
-            self.stage.name,
+        state = _slice(self.best if is_best else self.carry.model, i)
+        support = None
+        if self.stage.is_scored:
+            support = self._fit(i, state, lambda split: self._embed(state, split))
+        epoch_end.hand_over(
+            self.members[i].folder,
+            self.stage,
+            state,
+            support,
             epochs=epochs,
             steps=steps,
             rule=verdict.rule,
             reason=verdict.reason,
             seconds=seconds,
         )
-        self.ended[i] = Ended(state)
+        self.ended[i] = state
 
-    def _rows(self, member: Member, plan: BatchPlan, epoch: int) -> np.ndarray:
-        """Views and items of an epoch's batches, [step, 2, item], as if alone."""
-        steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
-        items = np.stack([plan.batch(step) for step in steps]).astype(np.int32)
-        views = np.zeros_like(items)
+    def _embed(self, state: ModelState, split: str) -> np.ndarray:
+        """Embeddings of one run's clean items."""
+        stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.places), state)
+        only = np.arange(self.places) == 0
+        placed = jax.device_put(stacked, sharding.split_batch(self.mesh))
+        return self.functions.embed(placed, self.inputs[split][0], only)[0]
+
+    def _entered(self, member: Member, state: ModelState, num_steps: int) -> ModelState:
+        labels = np.asarray(member.dataset.splits["train"].labels)
+        context = Context(
+            member.create, lambda: self._embed(state, "train"), labels, num_steps
+        )
+        stage = member.method.stages[self.index]
+        seed = member.config.seed
+        return enter(stage, self.index, self.graph, state, context, seed)
+
+    def _rows(self, run: int, epoch: int) -> np.ndarray:
+        """Views and items of an epoch's batches, [step, 2, row, picture], as if alone.
+
+        A row has one picture per item and view, in the order of `training_batches`.
+        """
+        sampler: Sampler = self.samplers[run]
+        first = epoch * sampler.steps_per_epoch
+        steps = range(first, first + sampler.steps_per_epoch)
+        items = np.stack([sampler.batch(step) for step in steps]).astype(np.int32)
+        items = items.reshape(*items.shape[:2], -1)  # [step, row, item of the row]
+        views = self.stage.views
+        pictures = np.repeat(items, len(views), axis=2)
+        chosen = np.zeros_like(pictures)
         count = len(self.inputs["train"])
-        if count > 1:
-            for step, row in np.ndindex(*items.shape):
-                place = steps[step] * plan.batch_size + row
-                seed = (member.config.seed, self.index, place)
-                views[step, row] = pipeline.generator(seed).integers(count)
-        return np.stack([views, items], axis=1)
+        drawn = [n for n, v in enumerate(views) if v.augment != "none"]
+        seed = self.members[run].config.seed
+        for step, row in np.ndindex(*items.shape[:2]) if count > 1 and drawn else ():
+            place = steps[step] * sampler.batch_size + row
+            rng = pipeline.generator((seed, self.index, place))
+            for item in range(items.shape[2]):
+                for view in drawn:
+                    place = item * len(views) + view
+                    chosen[step, row, place] = rng.integers(count)
+        return np.stack([chosen, pictures], axis=1)
+
+    def _batch(
+        self, inputs: jax.Array, labels: jax.Array, rows: jax.Array
+    ) -> pipeline.Batch:
+        """A training batch of the rows [2, row, picture]: view and item."""
+        views, pictures = rows
+        images = tuple(
+            inputs[views[:, n], pictures[:, n]] for n in range(pictures.shape[1])
+        )
+        items = pictures[:, :: len(self.stage.views)]
+        items = items[:, 0] if items.shape[1] == 1 else items
+        return {
+            "id": items,
+            "image": images[0] if len(images) == 1 else images,
+            "label": labels[items],
+            "mask": jnp.ones(len(pictures), bool),
+        }
 
     def _spread(self, stacked: Any) -> Any:
         """Arrays of all runs over the devices; the last run fills places left over."""
@@ -259,11 +340,17 @@ class StageTogether:
         filled = jax.tree.map(lambda leaf: leaf[runs], stacked)
         return jax.device_put(filled, sharding.split_batch(self.mesh))
 
-    def _copied(self, source: Any) -> jax.Array:
+    def _copied(self, source: Source) -> jax.Array:
         """All views of a split's items on every device, [view, item, …]."""
-        assert isinstance(source, kept_features.Activations)
+        assert isinstance(source, KeptFeatures)
         views = np.stack([view.all() for view in source.views])
         return jax.device_put(views, sharding.copied(self.mesh))
+
+
+def _slice(models: ModelState, i: int) -> ModelState:
+    """One run's model, on the first device."""
+    one = jax.tree.map(lambda leaf: leaf[i], models)
+    return jax.device_put(one, jax.local_devices()[0])
 
 
 def over_runs(
@@ -297,17 +384,17 @@ def over_runs(
     )(shared, goes_on, stacked)
 
 
-def _epoch_function(step: Callable, mesh: Mesh) -> Callable:
+def _epoch_function(step: Callable, make_batch: Callable, mesh: Mesh) -> Callable:
     """Compiled epoch of all runs.
 
-    (carry, inputs [view, item, …], labels [run, item], rows [run, step, 2, item], keys,
+    (carry, inputs [view, item, …], labels [run, item], rows [run, step, …], keys,
     goes_on [run]) -> carry
     """
 
     def run_epoch(carry: Carry, inputs, labels, rows, keys, goes_on) -> Carry:
         def one_run(inputs, carry: Carry, labels, rows, key) -> Carry:
             def one_step(carry, rows):
-                return step(carry, _batch(inputs, labels, rows), key), None
+                return step(carry, make_batch(inputs, labels, rows), key), None
 
             zeros = jax.tree.map(jnp.zeros_like, carry.totals)
             return jax.lax.scan(one_step, carry._replace(totals=zeros), rows)[0]
@@ -317,50 +404,57 @@ def _epoch_function(step: Callable, mesh: Mesh) -> Callable:
     return jax.jit(run_epoch, donate_argnums=0)
 
 
-def _predict_function(
-    graph: nnx.GraphDef, method: methods.Method, mesh: Mesh
-) -> Callable:
-    """(states, inputs, goes_on) -> what `method.predict` returns, [run, item, …]."""
+class Functions:
+    """What a method makes of all runs' models at once."""
 
-    def one(inputs: jax.Array, state: ModelState) -> dict[str, Any]:
-        model = model_state.evaluating(graph, state)
-        outputs = method.predict(model, inputs, None)
-        return {k: v for k, v in outputs.items() if v is not None}
+    def __init__(self, graph: nnx.GraphDef, method: methods.Method, mesh: Mesh):
+        self._per: dict[str, str] = {}  # of each readout, known once it is traced
 
-    @jax.jit
-    def compiled(states: ModelState, inputs: jax.Array, goes_on: jax.Array):
-        return over_runs(one, mesh, goes_on, inputs, states)
+        def predict(images, state: ModelState, support) -> Prediction:
+            return method.predict(model_state.evaluating(graph, state), images, support)
 
-    def predict(states: ModelState, inputs, goes_on) -> dict[str, np.ndarray]:
-        clean = inputs[0]
-        parts = [
-            jax.device_get(compiled(states, clean[start : start + CHUNK], goes_on))
-            for start in range(0, len(clean), CHUNK)
-        ]
-        return {k: np.concatenate([p[k] for p in parts], axis=1) for k in parts[0]}
+        def embed(images, state: ModelState) -> jax.Array:
+            return method.embed(model_state.evaluating(graph, state), images)
 
-    return predict
+        def readouts(state: ModelState) -> dict[str, jax.Array]:
+            found = method.readouts(model_state.merge(graph, state))
+            self._per |= {name: readout.per for name, readout in found.items()}
+            return {name: readout.values for name, readout in found.items()}
+
+        def compiled(function: Callable) -> Callable:
+            return jax.jit(
+                lambda images, goes_on, *stacked: over_runs(
+                    function, mesh, goes_on, images, *stacked
+                )
+            )
+
+        self._predict, self._embed = compiled(predict), compiled(embed)
+        self._readouts = jax.jit(jax.vmap(readouts))
+
+    def predict(
+        self, models: ModelState, images: jax.Array, goes_on: np.ndarray, support: Any
+    ) -> Prediction:
+        """Predictions [run, item, …]."""
+        return _in_chunks(lambda x: self._predict(x, goes_on, models, support), images)
+
+    def embed(
+        self, models: ModelState, images: jax.Array, goes_on: np.ndarray
+    ) -> np.ndarray:
+        """Embeddings [run, item, dim]."""
+        return _in_chunks(lambda x: self._embed(x, goes_on, models), images)
+
+    def readouts(self, models: ModelState) -> dict[str, tuple[np.ndarray, str]]:
+        """Values [run, value] by name, and what there is one of."""
+        values = jax.device_get(self._readouts(models))
+        return {name: (array, self._per[name]) for name, array in values.items()}
 
 
-def _margins_function(graph: nnx.GraphDef, method: methods.Method) -> Callable:
-    """states -> margins [run, boundary], no columns without margins."""
-
-    def one(state: ModelState) -> jax.Array:
-        view = method.margins(model_state.merge(graph, state))
-        return jnp.zeros(0) if view is None else view.values
-
-    return jax.jit(jax.vmap(one))
-
-
-def _batch(inputs: jax.Array, labels: jax.Array, rows: jax.Array) -> pipeline.Batch:
-    """A training batch of the rows [2, item]: view and item."""
-    views, items = rows
-    return {
-        "id": items,
-        "image": inputs[views, items],
-        "label": labels[items],
-        "mask": jnp.ones(items.shape, bool),
-    }
+def _in_chunks(function: Callable, images: jax.Array) -> Any:
+    parts = [
+        jax.device_get(function(images[start : start + CHUNK]))
+        for start in range(0, len(images), CHUNK)
+    ]
+    return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *parts)
 
 
 @jax.jit
@@ -371,12 +465,3 @@ def _choose(which: jax.Array, new: Any, old: Any) -> Any:
         return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
 
     return jax.tree.map(one, new, old)
-
-
-def _entered(
-    member: Member, graph: nnx.GraphDef, state: ModelState, index: int
-) -> ModelState:
-    model = model_state.merge(graph, state)
-    stage = member.method.stages[index]
-    loop.enter(stage, index, model, member.create, member.config.seed)
-    return model_state.split(model)[1]

@@ -14,11 +14,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from cloc_jax import methods
+from cloc_jax.build import optimizer as optimizers
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
-from cloc_jax.training import optimizer as optimizers
 
 
 class Carry(NamedTuple):
@@ -42,9 +42,10 @@ def make_step(
     optimizer: optax.GradientTransformation,
     key: Array,
     shardings: Carry,
+    num_steps: int,
 ) -> Callable[[Carry, pipeline.Batch], Carry]:
     """The compiled training step of a stage; `shardings` as the carry's arrays lie."""
-    step = step_function(graph, stage, optimizer)
+    step = step_function(graph, stage, optimizer, num_steps)
     return jax.jit(
         lambda carry, batch: step(carry, batch, key),
         donate_argnums=0,
@@ -53,9 +54,14 @@ def make_step(
 
 
 def step_function(
-    graph: nnx.GraphDef, stage: Stage, optimizer: optax.GradientTransformation
+    graph: nnx.GraphDef,
+    stage: Stage,
+    optimizer: optax.GradientTransformation,
+    num_steps: int,
 ) -> Callable[[Carry, pipeline.Batch, Array], Carry]:
     """A stage's training step, of carry, batch and the stage's key.
+
+    `num_steps` is how many the stage has at most.
 
     A step whose loss or gradient is not finite changes nothing, and no step after it
     does: the carry stays at its last good state until the host notices.
@@ -77,7 +83,7 @@ def step_function(
         updates, state = optimizer.update(gradients, carry.optimizer, params)
         updated = ModelState(optax.apply_updates(params, updates), rest)
         model = model_state.merge(graph, updated)
-        stage.after_step(model, carry.step)
+        stage.after_step(model, carry.step, num_steps)
         totals = jax.tree.map(jnp.add, carry.totals, scalars)
         new = Carry(
             model_state.split(model)[1], state, carry.step + 1, bad_step, totals
@@ -119,7 +125,7 @@ def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
 
 def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
     model = model_state.merge(graph, state)
-    methods.freeze(model, stage.trains)
+    methods.freeze(model, stage.trains, stage.evaluates)
     rngs = nnx.Rngs(jax.random.fold_in(key, step))
     value, scalars = stage.loss(model, batch, rngs)
     return value, (model_state.split(model)[1].rest, scalars | {"loss": value})

@@ -12,7 +12,7 @@ from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop as training
 
-FROZEN = {"encoder__frozen": True, "method__projection": 6}
+FROZEN = {"encoder__frozen": True, "head__projection": 6}
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +154,7 @@ def test_views_are_drawn_from_the_kept_ones():
         ({"encoder__views": 2}, "encoder.views is 2"),
         ({"encoder__views": 0}, "encoder.views is 0"),
         (FROZEN | {"encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
-        ({"encoder__frozen": True}, "set method.projection"),
+        ({"encoder__frozen": True}, "set head.projection"),
         ({"encoder__dtype": "float8"}, "encoder.dtype is 'float8'"),
     ],
 )

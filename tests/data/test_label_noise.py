@@ -26,7 +26,7 @@ class Train:
 
 def apply(source=None, *, relabel=(), subsample=(), seed=0, ranks=RANKS):
     source = source or Train()
-    return label_noise.bias(
+    return label_noise.add_label_noise(
         source, ranks, relabel=relabel, subsample=subsample, seed=seed
     )
 
@@ -115,7 +115,7 @@ def test_relabelled_items_are_known_by_the_marks_of_their_source():
         calibration_fraction=0.0,
     )
     train = drawn.splits["train"]
-    found, _ = label_noise.bias(
+    found, _ = label_noise.add_label_noise(
         train, drawn.ranks, relabel=["0>1:0.5"], subsample=["2:0.5"], seed=0
     )
     marks = dict(zip(train.ids, pipeline.stamps(train), strict=True))

@@ -6,7 +6,7 @@ import numpy as np
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
-from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.data.samplers import RankPairs
 
 
 class Noise:
@@ -27,7 +27,7 @@ class Noise:
 
 
 def prepared(source, cache_bytes, **options):
-    return pipeline.Prepared(
+    return Prepared(
         source,
         size=(8, 8),
         crop=None,
@@ -40,11 +40,11 @@ def prepared(source, cache_bytes, **options):
 
 def batches(first_step=0, threads=1, views=1, count=5):
     source = Noise()
-    plan = BatchPlan(source.labels, 6)
+    plan = RankPairs(source.labels, 6)
     stream = pipeline.training_batches(
         source,
         plan,
-        draw=pipeline.augmented(
+        draw=augmented(
             source, Augment(rotate_degrees=30, flip_horizontal=0.5)
         ),
         views=views,
@@ -73,8 +73,8 @@ def test_images_depend_on_the_step_alone():
 
 def test_a_number_of_steps_is_the_beginning_of_all_of_them():
     source = Noise()
-    plan = BatchPlan(source.labels, 6)
-    settings = {"draw": pipeline.augmented(source, Augment(scale=0.5)), "views": 1}
+    plan = RankPairs(source.labels, 6)
+    settings = {"draw": augmented(source, Augment(scale=0.5)), "views": 1}
     settings |= {"seed": (3,), "threads": 2}
     streams = [
         pipeline.training_batches(source, plan, first_step=1, steps=steps, **settings)
@@ -119,7 +119,7 @@ def test_evaluation_sees_the_centre_and_training_the_whole_of_a_random_crop():
         whole = items.whole(3)
         assert whole.shape == (8, 8, 1)
         np.testing.assert_array_equal(items[3], whole[1:7, 1:7])
-        draw = pipeline.augmented(items, change)
+        draw = augmented(items, change)
         drawn = [draw(3, np.random.default_rng(seed)) for seed in range(60)]
         windows = {view.tobytes() for view in drawn}
         assert len(windows) == 9  # every one there is

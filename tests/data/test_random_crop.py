@@ -20,7 +20,7 @@ def config(**changes):
 
 
 def test_drawn_images_have_the_room():
-    dataset = assembly.build_dataset(config())
+    dataset = build_dataset(config())
     test = dataset.splits["test"]
     assert test.whole(0).shape == (27, 32, 1)
     assert test.source[0].shape == (27, 32, 1)  # drawn at that size, not stretched
@@ -30,7 +30,7 @@ def test_drawn_images_have_the_room():
 
 def test_predict_sees_what_evaluation_sees(tmp_path):
     settings = config()
-    test = assembly.build_dataset(settings).splits["test"]
+    test = build_dataset(settings).splits["test"]
     path = tmp_path / "image.png"
     cv2.imwrite(str(path), test.source[3])
     np.testing.assert_array_equal(predict.prepared(settings, path), test[3])
@@ -40,7 +40,7 @@ def test_a_centre_crop_and_a_random_one_go_together(tmp_path):
     settings = config()
     settings.data.crop = (20, 30)
     settings.data.equalize = True
-    test = assembly.build_dataset(settings).splits["test"]
+    test = build_dataset(settings).splits["test"]
     cut = images.prepare(test.source[0], size=(27, 32), crop=(20, 30), equalize=True)
     np.testing.assert_array_equal(test[0], cut[1:25, 2:30])
 
@@ -68,7 +68,7 @@ def test_kept_views_of_a_frozen_encoder_are_random_windows(monkeypatch):
     kept = []
     for fraction in (0.125, 0.25, 0.0):
         settings.augment.random_crop = fraction
-        dataset = assembly.build_dataset(settings)
+        dataset = build_dataset(settings)
         calls = {}
 
         def derive(source, *_, name, calls=calls, **options):

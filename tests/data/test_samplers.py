@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.data.samplers import RankPairs
 
 
 def keeps_the_rule(labels):
@@ -26,7 +26,7 @@ def made(case, mode):
     labels = np.repeat(np.arange(len(counts)), counts)
     labels = np.random.default_rng(seed).permutation(labels)
     half = min(half, sum(n // 2 for n in counts))
-    return labels, BatchPlan(labels, 2 * half, mode=mode, seed=(seed,))
+    return labels, RankPairs(labels, 2 * half, mode=mode, seed=(seed,))
 
 
 @settings(max_examples=150, deadline=None)
@@ -67,7 +67,7 @@ def test_balanced(case):
 
 def test_balanced_draws_ranks_and_items_evenly():
     labels = np.repeat(np.arange(4), [100, 10, 30, 60])
-    plan = BatchPlan(labels, 16, mode="balanced")
+    plan = RankPairs(labels, 16, mode="balanced")
     seen = np.concatenate([plan.batch(s) for s in range(20 * plan.steps_per_epoch)])
     assert np.ptp(np.bincount(labels[seen])) == 0
     rare = np.bincount(seen, minlength=200)[100:110]
@@ -77,7 +77,7 @@ def test_balanced_draws_ranks_and_items_evenly():
 def test_more_ranks_than_pairs_in_a_batch():
     labels = np.repeat(np.arange(50), 4)
     for mode in ("natural", "balanced"):
-        plan = BatchPlan(labels, 8, mode=mode)
+        plan = RankPairs(labels, 8, mode=mode)
         seen = [plan.batch(s) for s in range(plan.steps_per_epoch)]
         assert all(keeps_the_rule(labels[b]) for b in seen)
 
@@ -85,12 +85,12 @@ def test_more_ranks_than_pairs_in_a_batch():
 def test_a_function_of_seed_and_step_alone():
     labels = np.arange(90) % 3
     for mode in ("natural", "balanced"):
-        plan = BatchPlan(labels, 8, mode=mode, seed=(4, 1))
+        plan = RankPairs(labels, 8, mode=mode, seed=(4, 1))
         forward = [plan.batch(s) for s in range(40)]
-        again = BatchPlan(labels, 8, mode=mode, seed=(4, 1))
+        again = RankPairs(labels, 8, mode=mode, seed=(4, 1))
         for step in reversed(range(40)):
             np.testing.assert_array_equal(again.batch(step), forward[step])
-        other = BatchPlan(labels, 8, mode=mode, seed=(5, 1))
+        other = RankPairs(labels, 8, mode=mode, seed=(5, 1))
         assert any((other.batch(s) != forward[s]).any() for s in range(3))
         per = plan.steps_per_epoch
         assert any((plan.batch(s) != plan.batch(s + per)).any() for s in range(per))
@@ -98,7 +98,7 @@ def test_a_function_of_seed_and_step_alone():
 
 def test_a_crowding_rank_never_fills_a_batch():
     labels = np.array([0] * 96 + [1] * 4)
-    plan = BatchPlan(labels, 8)
+    plan = RankPairs(labels, 8)
     assert plan.steps_per_epoch == 2  # as many as there are pairs of the other rank
     assert plan.left_out == 84
     assert all(keeps_the_rule(labels[plan.batch(s)]) for s in range(10))
@@ -124,7 +124,7 @@ def test_a_crowding_rank_never_fills_a_batch():
 )
 def test_refused(labels, size, mode, message):
     with pytest.raises(ValueError, match=message):
-        BatchPlan(np.array(labels, int), size, mode=mode)
+        RankPairs(np.array(labels, int), size, mode=mode)
     if "rank 2" in message:
         with pytest.raises(ValueError, match="rank 'severe' has only one"):
-            BatchPlan(np.array(labels), size, ranks=("mild", "moderate", "severe"))
+            RankPairs(np.array(labels), size, ranks=("mild", "moderate", "severe"))

@@ -139,7 +139,7 @@ def test_a_file_without_tensors(tmp_path, torch):
 
 
 def write_named(path, tensors, spell=lambda layer, variable: f"{layer}/{variable}:0"):
-    """As Keras 1 and 2 write weights: names in attributes, a group a layer."""
+    """As Keras 1 and 2 write weights: names in attributes, one group per layer."""
     layers = {}
     for name in tensors:
         layer, variable = name.rsplit("/", 1)

@@ -35,7 +35,7 @@ def test_rows_hold_the_image_and_views_of_it(drawn, tmp_path):
     config.augment.random_crop = 0.25
     show.show(config, tmp_path)
     ((rows, ranks, texts),) = drawn
-    train = assembly.build_dataset(config).splits["train"]
+    train = build_dataset(config).splits["train"]
     by_id = {item: i for i, item in enumerate(train.ids)}
     assert [row.rank for row in rows] == sorted(row.rank for row in rows)
     assert set(row.rank for row in rows) == set(ranks)
@@ -89,7 +89,7 @@ def test_ranks_that_are_too_many_or_absent(drawn, tmp_path, monkeypatch, capsys)
             return np.zeros((16, 16, 1), np.uint8)
 
     config = tiny()
-    real = assembly.build_dataset(config)
+    real = build_dataset(config)
     ages = real._replace(
         ranks=tuple(str(age) for age in range(100)),
         splits=dict.fromkeys(real.splits, Blank()),

@@ -45,7 +45,7 @@ def test_cosine_logits_are_scaled_cosines():
 
 
 def method_and_model(**changes):
-    config = clean(**({"method__projection": 7} | changes))
+    config = clean(**({"head__projection": 7} | changes))
     method = assembly.build_method(config, 4, sharding.make_mesh(1))
     return method, method.init(Identity(6, is_signed=True), nnx.Rngs(0))
 
@@ -54,21 +54,21 @@ def method_and_model(**changes):
     "changes, limit",
     [
         ({}, 2.0),
-        ({"method__projection_relu": True}, 1.0),
-        ({"method__contrast": "hidden"}, 1.0),
-        ({"method__contrast": "hidden", "method__activation": "tanh"}, 2.0),
-        ({"method__contrast": "logits"}, 2.0),
-        ({"method__projection_relu": True, "method__contrast": "logits"}, 2.0),
+        ({"head__projection_relu": True}, 1.0),
+        ({"method__cloc__contrast": "hidden"}, 1.0),
+        ({"method__cloc__contrast": "hidden", "head__activation": "tanh"}, 2.0),
+        ({"method__cloc__contrast": "logits"}, 2.0),
+        ({"head__projection_relu": True, "method__cloc__contrast": "logits"}, 2.0),
     ],
 )
 def test_the_limit_is_what_the_range_of_cosines_allows(changes, limit):
     method, model = method_and_model(**changes)
-    assert method.margins(model).limit == limit
+    assert method.cloc.margins(model).limit == limit
 
 
 def test_a_cosine_classifier_is_asked_for_the_margins():
     values = [0.1, 0.4, 0.2]
-    changes = {"method__classifier": "cosine", "method__margins": values}
+    changes = {"head__classifier": "cosine", "method__cloc__margins": values}
     method, model = method_and_model(**changes)
     labels = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
     batch = {
@@ -91,7 +91,7 @@ def test_a_cosine_classifier_is_asked_for_the_margins():
 
 def test_one_phase_and_an_optimizer_of_their_own_for_margins():
     config = clean(
-        train__phases=1, optimizer__margins="sgd", optimizer__margin_learning_rate=0.05
+        method__cloc__phases=1, method__cloc__margin_optimizer="sgd", method__cloc__margin_learning_rate=0.05
     )
     method = assembly.build_method(config, 4, sharding.make_mesh(1))
     (joint,) = method.stages
@@ -114,9 +114,9 @@ def test_one_phase_and_an_optimizer_of_their_own_for_margins():
 
 
 def test_permuted_labels_are_the_same_ones_elsewhere():
-    original = assembly.build_dataset(clean())
+    original = build_dataset(clean())
     first, again, second = (
-        assembly.build_dataset(clean(data__permute=n)).splits for n in (1, 1, 2)
+        build_dataset(clean(data__permute=n)).splits for n in (1, 1, 2)
     )
     labels = [np.asarray(s["train"].labels) for s in (first, again, second)]
     as_came = np.asarray(original.splits["train"].labels)

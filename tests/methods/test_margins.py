@@ -81,7 +81,7 @@ def test_margins_add_along_the_order():
         (-0.5, "has -0.5"),
         (float("nan"), "has nan"),
         (float("inf"), "has inf"),
-        (["learn", 0.0, "learn", "learn"], r"method.margins\[1\] has 0"),
+        (["learn", 0.0, "learn", "learn"], r"method.cloc.margins\[1\] has 0"),
         (["learn"] * 3, "3 entries, but 5 ranks have 4 boundaries"),
         ("learnt", "'learnt', which is not a margin"),
         (True, "which is not a margin"),
@@ -98,9 +98,9 @@ def test_refused(spec, message):
 
 
 def test_bad_ranges_are_refused():
-    with pytest.raises(ValueError, match="method.margin_start"):
+    with pytest.raises(ValueError, match="method.cloc.margin_start"):
         parse("learn", 4, start=(1.0, 0.5))
-    with pytest.raises(ValueError, match="method.rho is -0.1"):
+    with pytest.raises(ValueError, match="method.cloc.rho is -0.1"):
         parse("learn", 4, floor=-0.1)
     with pytest.raises(ValueError, match="cannot start in"):
         parse("learn", 4, floor=2.0)

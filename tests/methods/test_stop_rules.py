@@ -69,7 +69,7 @@ def test_the_cap():
         ({"monitor": "loss"}, "train.monitor is 'loss'"),
         ({"patience": 0}, "train.patience is 0"),
         ({"max_epochs": 0}, "train.max_epochs is 0"),
-        ({"train_accuracy": -1.0}, "train.stop_accuracy is -1.0"),
+        ({"train_accuracy": -1.0}, "method.cloc.stop_accuracy is -1.0"),
     ],
 )
 def test_refused(change, message):

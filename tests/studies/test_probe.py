@@ -37,7 +37,7 @@ def test_the_best_on_validation_is_taken():
 
 def test_from_images_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    config = clean(encoder__frozen=True, method__projection=6)
+    config = clean(encoder__frozen=True, head__projection=6)
     result = probe.probe(config, tmp_path / "probe")
     assert json.loads((tmp_path / "probe" / "probe.json").read_text()) == result
     assert result["test"]["count"] == 14

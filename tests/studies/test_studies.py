@@ -122,12 +122,12 @@ def test_settings_raise_only_the_boundaries_named():
         "margin=1.2",
         "cross-entropy",
     ]
-    assert found[0].overrides == {"method.margins": ["learn"] * 4}
-    assert found[1].overrides["method.margins"] == ["learn", 0.3, "learn", "learn"]
-    config.method.margins = [0.1, 0.2, "learn", "learn"]
+    assert found[0].overrides == {"method.cloc.margins": ["learn"] * 4}
+    assert found[1].overrides["method.cloc.margins"] == ["learn", 0.3, "learn", "learn"]
+    config.method.cloc.margins = [0.1, 0.2, "learn", "learn"]
     floors = control._settings(config, [1, 2], 4, [0.3, 1.2], "floor")
-    assert floors[0].overrides["method.margins"] == [0.1, "learn", "learn", "learn"]
-    low, high = (s.overrides["method.margins"] for s in floors[1:3])
+    assert floors[0].overrides["method.cloc.margins"] == [0.1, "learn", "learn", "learn"]
+    low, high = (s.overrides["method.cloc.margins"] for s in floors[1:3])
     assert low == [0.1, "learn>=0.3", "learn>=0.3", "learn"]
     assert high == [0.1, "learn=1.7>=1.2", "learn=1.7>=1.2", "learn"]
 
@@ -142,7 +142,7 @@ def test_settings_raise_only_the_boundaries_named():
         ({}, {"boundaries": []}, "not given"),
         ({}, {"kind": "other"}, "--kind"),
         ({}, {"seeds": 0}, "--seeds is 0"),
-        ({"method__margins": "shared"}, {}, "cannot be raised alone"),
+        ({"method__cloc__margins": "shared"}, {}, "cannot be raised alone"),
     ],
 )
 def test_control_refuses(tmp_path, changes, arguments, message):
@@ -294,7 +294,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def frozen(**changes):
-    settings = {"encoder__frozen": True, "method__projection": 6}
+    settings = {"encoder__frozen": True, "head__projection": 6}
     return clean(**settings, train__max_epochs=2, **changes)
 
 

@@ -10,7 +10,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies import sweep
 from cloc_jax.training import loop
 
-MARGINS = "method.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
+MARGINS = "method.cloc.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def cache(place, monkeypatch):
 
 
 def frozen(**changes):
-    settings = {"encoder__frozen": True, "method__projection": 6}
+    settings = {"encoder__frozen": True, "head__projection": 6}
     settings |= {"mesh__devices": 2}  # three runs a seed: one place is left over
     return clean(**settings, train__max_epochs=3, **changes)
 
@@ -47,7 +47,7 @@ def history(folder):
 def test_side_by_side_equals_alone(swept, place, name):
     together = RunFolder(place / "runs" / f"margins={name}")
     margins = 0.3 if name.startswith("0.3") else "learn"
-    config = frozen(seed=int(name[-1]), method__margins=margins)
+    config = frozen(seed=int(name[-1]), method__cloc__margins=margins)
     alone = RunFolder(place / f"alone-{margins}")
     loop.train(config, alone, resume=False)
     for ours, theirs in zip(history(together), history(alone), strict=True):
@@ -75,7 +75,7 @@ def test_every_run_can_be_used_alone(swept, place):
 
 
 def test_summary_is_the_mean_of_the_runs(swept, place):
-    assert [c["settings"]["method.margins"] for c in swept["cells"]] == [
+    assert [c["settings"]["method.cloc.margins"] for c in swept["cells"]] == [
         "learn",
         0.3,
         ["learn", 0.5, "learn", "learn>=0.2"],
@@ -114,12 +114,12 @@ def test_unfinished_runs_are_made_again(swept, place, tmp_path):
 @pytest.mark.parametrize(
     "vary, seeds, message",
     [
-        (["method.margins"], 1, "--vary is 'method.margins'"),
-        (["method.weight="], 1, "--vary is 'method.weight='"),
+        (["method.cloc.margins"], 1, "--vary is 'method.cloc.margins'"),
+        (["method.cloc.weight="], 1, "--vary is 'method.cloc.weight='"),
         (["method.wait=1;2"], 1, "--vary sets method.wait"),
         (["train.batch_size=many"], 1, "--vary sets loop.batch_size to many"),
         (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
-        (["method.weight=1;1"], 1, "two runs of the sweep are the same"),
+        (["method.cloc.weight=1;1"], 1, "two runs of the sweep are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         ([], 0, "--seeds is 0"),
     ],
@@ -134,7 +134,7 @@ def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"
     folds = sweep._folds("hid", "all")
-    plans = sweep.plan(config, vary=["method.weight=1;2"], seeds=2, folds=folds)
+    plans = sweep.plan(config, vary=["method.cloc.weight=1;2"], seeds=2, folds=folds)
     assert len(plans) == 2 * 5 * 2
     assert {p.config.data.fold for p in plans} == set(range(5))
     assert plans[0].name == "weight=1,fold=0,seed=0"
@@ -146,9 +146,9 @@ def test_folds_are_repeats_like_seeds():
 
 def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
     with pytest.raises(FileExistsError, match="holds another sweep"):
-        sweep.sweep(frozen(), place / "runs", vary=["method.weight=1;2"], seeds=1)
+        sweep.sweep(frozen(), place / "runs", vary=["method.cloc.weight=1;2"], seeds=1)
     with pytest.raises(ValueError, match="other settings than this command's"):
-        changed = frozen(method__hidden=9)
+        changed = frozen(head__hidden=9)
         sweep.sweep(changed, place / "runs", vary=[MARGINS], seeds=2)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not a sweep"):

@@ -9,7 +9,7 @@ from tiny_runs import stage_parts, tiny
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
-from cloc_jax.data.samplers import BatchPlan
+from cloc_jax.data.samplers import RankPairs
 from cloc_jax.runtime import sharding
 
 
@@ -19,7 +19,7 @@ def three_steps(**mesh):
         optimizer__name="sgd",
         optimizer__learning_rate=0.01,
         encoder__widths=(4, 8, 16, 32),
-        method__hidden=128,
+        head__hidden=128,
         **mesh,
     )
     step, carry, batch, _, _ = stage_parts(config)
@@ -91,14 +91,14 @@ def test_each_process_reads_only_its_rows():
             self.reads[index] += 1
             return np.full((6, 6, 1), index, np.uint8)
 
-    plan = BatchPlan(Counted.labels, 8)
+    plan = RankPairs(Counted.labels, 8)
     whole, parts = None, []
     for share in (pipeline.WHOLE, pipeline.Share(0, 2), pipeline.Share(1, 2)):
         source = Counted()
         batches = pipeline.training_batches(
             source,
             plan,
-            draw=pipeline.augmented(
+            draw=augmented(
                 source, Augment(rotate_degrees=20, flip_vertical=0.5)
             ),
             views=1,

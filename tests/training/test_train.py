@@ -20,25 +20,25 @@ from cloc_jax.training import loop
         ({"train__batch_size": 9}, "train.batch_size is 9"),
         ({"train__batch_size": 64}, "train.batch_size is 64, but the 48"),
         ({"train__sampling": "even"}, "train.sampling is 'even'"),
-        ({"train__phase_two_init": "x"}, "train.phase_two_init is 'x'"),
+        ({"method__cloc__phase_two_init": "x"}, "method.cloc.phase_two_init is 'x'"),
         ({"train__log_steps": 0}, "train.log_steps is 0"),
-        ({"method__margins": [0.1]}, "1 entries, but 5 ranks have 4"),
-        ({"method__margins": 0}, "method.margins has 0"),
-        ({"method__contrast": "pixels"}, "method.contrast is 'pixels'"),
-        ({"method__reduction": "sum"}, "method.reduction is 'sum'"),
-        ({"method__weight": -1.0}, "method.weight is -1"),
-        ({"method__hidden": 0}, "method.hidden is 0"),
-        ({"method__activation": "sine"}, "method.activation is 'sine'"),
-        ({"method__classifier": "tree"}, "method.classifier is 'tree'"),
-        ({"method__projection_relu": True}, "method.projection is 0"),
-        ({"method__margin_form": "exp"}, "method.margin_form is 'exp'"),
-        ({"method__margin_budget": -1.0}, "method.margin_budget is -1"),
+        ({"method__cloc__margins": [0.1]}, "1 entries, but 5 ranks have 4"),
+        ({"method__cloc__margins": 0}, "method.cloc.margins has 0"),
+        ({"method__cloc__contrast": "pixels"}, "method.cloc.contrast is 'pixels'"),
+        ({"method__cloc__reduction": "sum"}, "method.cloc.reduction is 'sum'"),
+        ({"method__cloc__weight": -1.0}, "method.cloc.weight is -1"),
+        ({"head__hidden": 0}, "head.hidden is 0"),
+        ({"head__activation": "sine"}, "head.activation is 'sine'"),
+        ({"head__classifier": "tree"}, "head.classifier is 'tree'"),
+        ({"head__projection_relu": True}, "head.projection is 0"),
+        ({"method__cloc__margin_form": "exp"}, "method.cloc.margin_form is 'exp'"),
+        ({"method__cloc__margin_budget": -1.0}, "method.cloc.margin_budget is -1"),
         (
-            {"method__classifier": "cosine", "method__contrast": "hidden"},
+            {"head__classifier": "cosine", "method__cloc__contrast": "hidden"},
             "a cosine classifier has no hidden layer",
         ),
-        ({"train__phases": 3}, "train.phases is 3"),
-        ({"optimizer__margins": "lion"}, "optimizer.name is 'lion'"),
+        ({"method__cloc__phases": 3}, "method.cloc.phases is 3"),
+        ({"method__cloc__margin_optimizer": "lion"}, "optimizer.name is 'lion'"),
         ({"data__permute": -1}, "data.permute is -1"),
         ({"method__name": "svm"}, "method.name is 'svm'; this version has ce, cloc"),
         ({"encoder__name": "big"}, "encoder.name is 'big'"),
@@ -48,7 +48,7 @@ from cloc_jax.training import loop
         ({"data__size": (8, 64)}, r"data.size is \(8, 64\)"),
         ({"data__crop": (100,)}, r"data.crop is \(100,\)"),
         ({"data__crop": (90, 90)}, "crop"),
-        ({"method__algorithm": "pallas"}, "a kernel for GPUs"),
+        ({"method__cloc__algorithm": "pallas"}, "a kernel for GPUs"),
         ({"data__channels": 2}, "data.channels is 2"),
         ({"data__name": "mnist"}, "data.name is 'mnist'"),
         ({"data__num_val": 0}, "data.num_val is 0"),
@@ -124,7 +124,7 @@ def test_steps_trace_once_and_learn(stage_one):
     ],
 )
 def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
-    step, carry, batch, parts, graph = stage_parts(tiny(method__margins=margins))
+    step, carry, batch, parts, graph = stage_parts(tiny(method__cloc__margins=margins))
 
     def values(carry):
         model = model_state.merge(graph, carry.model)
@@ -144,7 +144,7 @@ def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
 
 @pytest.mark.slow
 def test_phase_two_can_start_anew_with_the_learnt_margins(tmp_path):
-    config = tiny(train__phase_two_init="pretrained")
+    config = tiny(method__cloc__phase_two_init="pretrained")
     folder = RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
     rows = folder.read_history()

@@ -7,9 +7,10 @@ import numpy as np
 
 from cloc_jax.data import images
 from cloc_jax.data.prepared.record_store import Preparation
+from cloc_jax.data.source import Source
 
 
-class Records:
+class Records(Source):
     """Source over some of the records of a preparation.
 
     Attributes:
@@ -34,20 +35,21 @@ class Records:
         self.ids = list(ids)
         self.labels = np.asarray(labels, np.int32)
         self.paths = None if paths is None else list(paths)
-        # Files are known by their own size and time; other images by the preparation.
-        if paths is None:
-            self.stamps = [f"{id_} {preparation.path.name}" for id_ in self.ids]
+        self._store = preparation.path.name
         self._positions = [preparation.positions[id_] for id_ in self.ids]
         self._records = tfds_builder.read(preparation.path)
         self._decode = {"channels": channels, "max_pixels": max_pixels}
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Pixels of one image, uint8 [height, width, channels], as stored."""
         data = self._records[self._positions[index]]["image"]
         return images.decode(data, name=self.ids[index], **self._decode)
+
+    def stamps(self) -> list[str]:
+        # Files are known by their own size and time; other images by the preparation.
+        if self.paths is not None:
+            return super().stamps()
+        return [f"{id_} {self._store}" for id_ in self.ids]
 
     def __repr__(self) -> str:
         return f"Records({len(self)} images)"

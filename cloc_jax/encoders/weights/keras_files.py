@@ -1,10 +1,10 @@
 """Reading Keras weights from HDF5, as `layer/variable` such as `conv1_conv/kernel`.
 
 There are two layouts. Files of Keras 1 and 2, which keras.applications downloads, have
-a group a layer and name every variable. Files of `save_weights("x.weights.h5")` have a
-group a layer too, but named by its class and a count (`conv2d_3`), and number the
-variables. Keras 3 adds each layer's name as an attribute; older versions do not, and
-then only the order of the layers tells which is which.
+one group per layer and name every variable. Files of `save_weights("x.weights.h5")`
+have one group per layer too, but named by its class and a count (`conv2d_3`), and
+number the variables. Keras 3 adds each layer's name as an attribute; older versions do
+not, and then only the order of the layers tells which is which.
 """
 
 import re

@@ -6,7 +6,6 @@ ever executed.
 """
 
 import hashlib
-import os
 import pathlib
 import pickle
 import warnings
@@ -21,6 +20,7 @@ import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, tfjs_files
 from cloc_jax.encoders.weights.pretrained import Weights
+from cloc_jax.runtime import atomic_files
 
 MISSING = (
     "Weights can be a safetensors or .pth file of torchvision or timm; a name on the "
@@ -93,16 +93,11 @@ def write(path: str | pathlib.Path, weights: Weights) -> None:
             f"{path} exists and holds something else; give another name or move it "
             "away."
         )
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     # Not its own save_file, which makes files that only their owner can read.
     content = safetensors.numpy.save(tensors, metadata=weights.metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(content)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        atomic_files.write_bytes(path, content)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror}).") from error
 

@@ -27,8 +27,8 @@ from cloc_jax.report.figures.style import short_boundary
 from cloc_jax.report.figures.training_curves import (
     curves,
     curves_figure,
-    margins,
-    margins_figure,
+    readout,
+    readout_figure,
 )
 
 __all__ = [
@@ -51,8 +51,8 @@ __all__ = [
     "embedding_figure",
     "margin_study",
     "margin_study_figure",
-    "margins",
-    "margins_figure",
+    "readout",
+    "readout_figure",
     "nearest",
     "nearest_figure",
     "sheet",

@@ -1,4 +1,4 @@
-"""Courses of a run against its epochs: margins, losses, accuracies."""
+"""Training curves: losses, accuracies and readouts against epochs."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,40 +13,49 @@ from matplotlib.figure import Figure
 from cloc_jax.report.figures import style
 from cloc_jax.scoring import metrics
 
+LABELS = {"cross_entropy": "cross-entropy", "mmnp": "multi-margin"}
 
-def margins(
+
+def readout(
     path: str | os.PathLike,
     history: Sequence[Mapping[str, Any]],
+    name: str,
     ranks: Sequence[str],
+    *,
+    per: str = "boundary",
     kinds: Mapping[str, str] | None = None,
 ) -> None:
-    """Saves the course of the margins; see `margins_figure`."""
-    style.save(margins_figure(history, ranks, kinds), path)
+    """Saves a method's readout along training; see `readout_figure`."""
+    style.save(readout_figure(history, name, ranks, per=per, kinds=kinds), path)
 
 
-def margins_figure(
+def readout_figure(
     history: Sequence[Mapping[str, Any]],
+    name: str,
     ranks: Sequence[str],
+    *,
+    per: str = "boundary",
     kinds: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Margins against epoch, one line a boundary, its name at the line's end.
+    """A readout against epoch, one line per boundary or rank, named at its end.
 
-    Fixed margins are dashed. Without `kinds` ("learned", "fixed" or "floored" by
+    Fixed values are dashed. Without `kinds` ("learned", "fixed" or "floored" by
     boundary) those count as fixed that never moved in the first stage. With too many
-    boundaries to name, a colour bar stands in for the names.
+    values to name, a colour bar stands in for the names.
     """
-    names = metrics.boundary_names(ranks)
+    names = metrics.boundary_names(ranks) if per == "boundary" else list(ranks)
+    what = name.replace("_", " ").removesuffix("s").capitalize()
     epochs, changes = _epochs(history)
-    rows = [row.get("margins") or {} for row in history]
+    rows = [(row.get("readouts") or {}).get(name) or {} for row in history]
     courses = {
-        name: np.array([_number(row.get(name)) for row in rows])
-        for name in names
-        if any(name in row for row in rows)
+        label: np.array([_number(row.get(label)) for row in rows])
+        for label in names
+        if any(label in row for row in rows)
     }
     if not courses:
         raise ValueError(
-            f"no row of the history has a margin for any of {names}; methods without "
-            "margins have no such picture."
+            f"no row of the history has {name} for any of {names}; other methods have "
+            "no such picture."
         )
     if kinds is None:
         kinds = _kinds_from_history(history, courses)
@@ -54,26 +63,26 @@ def margins_figure(
     figure = style.new_figure(9.2, 4.8)
     axes = figure.subplots()
     colours = style.rank_colours(len(courses))
-    for colour, (name, course) in zip(colours, courses.items(), strict=True):
+    for colour, (label, course) in zip(colours, courses.items(), strict=True):
         axes.plot(
             epochs,
             course,
             color=colour,
-            linestyle="--" if kinds.get(name) == "fixed" else "-",
+            linestyle="--" if kinds.get(label) == "fixed" else "-",
             linewidth=2.2 if is_named else 1.1,
-            label=name,
+            label=label,
             **_markers(epochs, 4.0 if is_named else 2.0),
         )
     values = np.concatenate(list(courses.values()))
     high = max(float(np.nanmax(values)), 1e-3)
     axes.set_ylim(min(0.0, float(np.nanmin(values))), 1.08 * high)
-    axes.set_ylabel("Margin")
+    axes.set_ylabel(what)
     _finish_epoch_axis(axes, epochs, changes)
     if is_named:
         _name_ends(axes, epochs, courses, colours, kinds, ranks)
     else:
         _boundary_bar(figure, axes, ListedColormap(colours), list(courses), ranks)
-    figure.suptitle("Margin of each boundary", fontweight="bold")
+    figure.suptitle(f"{what} of each {per}", fontweight="bold")
     return figure
 
 
@@ -97,8 +106,7 @@ def curves_figure(history: Sequence[Mapping[str, Any]]) -> Figure:
     panels = {
         top: [
             ("train", "loss", "train loss", style.INK, "-"),
-            ("train", "cross_entropy", "cross-entropy", style.BLUE, "--"),
-            ("train", "mmnp", "multi-margin", style.VERMILION, ":"),
+            *(("train", *look) for look in _loss_parts(history)),
         ],
         bottom: [
             ("train", "accuracy", "train, batches", style.FAINT, ":"),
@@ -141,6 +149,19 @@ def curves_figure(history: Sequence[Mapping[str, Any]]) -> Figure:
     top.set_xlabel("")
     figure.suptitle("Course of training", fontweight="bold")
     return figure
+
+
+def _loss_parts(
+    history: Sequence[Mapping[str, Any]],
+) -> list[tuple[str, str, str, str]]:
+    """Key, label, colour and dashes of the scalars that a loss is made of."""
+    keys = dict.fromkeys(key for row in history for key in row.get("train") or ())
+    parts = [key for key in keys if key not in ("loss", "accuracy")]
+    looks = ((style.BLUE, "--"), (style.VERMILION, ":"), (style.GREEN, "-."))
+    return [
+        (key, LABELS.get(key, key.replace("_", " ")), *looks[n % len(looks)])
+        for n, key in enumerate(parts)
+    ]
 
 
 def _number(value: float | int | None) -> float:
@@ -232,7 +253,7 @@ def _name_ends(
         ends.append((epochs[last], course[last]))
         kind = kinds.get(name, "learned")
         note = f" {kind}" if kind in ("fixed", "floored") else ""
-        labels.append(f"{style.short_boundary(name, ranks)}  {course[last]:.3f}{note}")
+        labels.append(f"{_short(name, ranks)}  {course[last]:.3f}{note}")
     style.name_ends(axes, ends, labels, colours)
 
 
@@ -243,5 +264,10 @@ def _boundary_bar(
     names: Sequence[str],
     ranks: Sequence[str],
 ) -> None:
-    labels = [style.short_boundary(name, ranks) for name in names]
-    style.colour_bar(figure, axes, colour_map, labels).set_label("boundary")
+    labels = [_short(name, ranks) for name in names]
+    word = "rank" if names[0] in ranks else "boundary"
+    style.colour_bar(figure, axes, colour_map, labels).set_label(word)
+
+
+def _short(name: str, ranks: Sequence[str]) -> str:
+    return style.short(name, 16) if name in ranks else style.short_boundary(name, ranks)

@@ -1,61 +1,24 @@
-"""Studies: questions that many runs answer together.
+"""What the studies share: reading their runs, and leaving an answer.
 
 A study names the settings it compares, trains each of them with several seeds through
 `sweep`, reads what the runs wrote and leaves one JSON file, its pictures and, in the
 report of its first run, an answer. Like a sweep it goes on where it was interrupted.
 """
 
-import copy
-import json
 import pathlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
-from cloc_jax.jobs import evaluate
+from cloc_jax.report import finished_run
+from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder, write_json
-from cloc_jax.scoring import metrics
-from cloc_jax.scoring import predictions as saved_predictions
-from cloc_jax.studies.sweep import Plan
-
-
-class Setting(NamedTuple):
-    """One of the settings that a study compares."""
-
-    name: str
-    overrides: Mapping[str, Any]  # of the configuration, by dotted name
-
-
-def plan(
-    config: ConfigDict, settings: Sequence[Setting], seeds: int
-) -> dict[str, list[Plan]]:
-    """The runs of each setting, seed after seed, all of them checked."""
-    if seeds < 1:
-        raise ValueError(f"--seeds is {seeds}; use 1 or more.")
-    plans: dict[str, list[Plan]] = {}
-    for setting in settings:
-        plans[setting.name] = []
-        for seed in range(config.seed, config.seed + seeds):
-            own = copy.deepcopy(config)
-            with own.unlocked():
-                own.update_from_flattened_dict(dict(setting.overrides) | {"seed": seed})
-            name = re.sub(r"[^\w.=,>|-]+", "_", f"{setting.name},seed={seed}")
-            overrides = {"setting": setting.name, "seed": seed}
-            plans[setting.name].append(Plan(name, overrides, assembly.resolve(own)))
-    names = [p.name for runs in plans.values() for p in runs]
-    if len(set(names)) < len(names):
-        raise ValueError("two settings of the study are the same; give each once.")
-    return plans
-
-
-def all_of(plans: Mapping[str, Sequence[Plan]]) -> list[Plan]:
-    """The runs of all settings."""
-    return [p for runs in plans.values() for p in runs]
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import metrics, predictions
+from cloc_jax.studies.run_plan import Plan
 
 
 def boundary_index(names: Sequence[str], ranks: Sequence[str]) -> list[int]:
@@ -72,20 +35,19 @@ def boundary_index(names: Sequence[str], ranks: Sequence[str]) -> list[int]:
 
 def read_metrics(folder: pathlib.Path, plan: Plan) -> dict[str, Any]:
     """What `evaluate` wrote of a run; ValueError where the run did not finish."""
-    path = RunFolder(folder / plan.name).metrics
-    if not path.exists():
+    if not RunFolder(folder / plan.name).metrics.exists():
         raise ValueError(
             f"the run {folder / plan.name} did not finish, so the study has no answer "
             "yet; what it printed above says why."
         )
-    return json.loads(path.read_text())
+    return RunFolder(folder / plan.name).read_metrics()
 
 
 def read_predictions(
     folder: pathlib.Path, plan: Plan, ranks: Sequence[str]
-) -> dict[str, saved_predictions.Predictions]:
+) -> dict[str, predictions.Predictions]:
     """Predictions of a run by split."""
-    return saved_predictions.read(folder / plan.name / saved_predictions.NAME, ranks)
+    return predictions.read(folder / plan.name / predictions.NAME, ranks)
 
 
 def finish(
@@ -95,7 +57,7 @@ def finish(
     about = _about(first.config) | {"command": command()}
     write_json(folder / f"{name}.json", dict(study) | about)
     run = RunFolder(folder / first.name)
-    evaluate.evaluate(first.config, run)
+    finished_run.write_results(first.config, run)
     console.print(study["sentence"], soft_wrap=True)
     for note in (*study.get("notes", ()), *study.get("warnings", ())):
         console.print(f"  {note}", soft_wrap=True)

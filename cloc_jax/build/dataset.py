@@ -1,0 +1,126 @@
+"""From a configuration to a dataset: loaded, prepared, and described."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from cloc_jax.data import augment, datasets
+from cloc_jax.data.datasets import DATASETS, Dataset
+from cloc_jax.data.source import Prepared, Source
+from cloc_jax.runtime import console, environment
+
+
+def build_dataset(config: ConfigDict) -> Dataset:
+    """The prepared dataset of a configuration, whatever its encoder."""
+    augment.check(augmentation(config))
+    for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
+    dataset = prepare(load(config), config)
+    dataset.splits["train"][0]  # a crop larger than the images shows here
+    return permuted(dataset, config.data.permute)
+
+
+def augmentation(config: ConfigDict) -> augment.Augment:
+    """The configured strengths."""
+    return augment.Augment(**config.augment.to_dict())
+
+
+def permuted(dataset: Dataset, number: int) -> Dataset:
+    """The dataset with its training labels permuted, as `number` says; 0: not."""
+    if number < 0:
+        raise ValueError(f"data.permute is {number}; use 0 or more.")
+    if not number:
+        return dataset
+    train = dataset.splits["train"]
+    labels = np.random.default_rng(number).permutation(train.labels)
+    return dataset._replace(
+        splits=dataset.splits | {"train": train.with_labels(labels)}
+    )
+
+
+def load(config: ConfigDict) -> Dataset:
+    """The dataset as it comes."""
+    data = config.data
+    if data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
+            "--config=configs/folder.py for your own images."
+        )
+    if len(data.size) != 2 or min(data.size) < 16:
+        raise ValueError(
+            f"data.size is {tuple(data.size)}; it is (height, width), each at least 16."
+        )
+    if data.channels not in (1, 3):
+        raise ValueError(
+            f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
+        )
+    if data.crop and (len(data.crop) != 2 or min(data.crop) < 1):
+        raise ValueError(
+            f"data.crop is {tuple(data.crop)}; it is (height, width), or None."
+        )
+    if data.threads < 1:
+        raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
+    if data.max_pixels < 1:
+        raise ValueError(f"data.max_pixels is {data.max_pixels}; use 1 or more.")
+    return datasets.load(
+        data.name,
+        data.to_dict() | {"size": prepared_size(config)},
+        prepared=prepared_folder(config),
+        say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
+        track=console.track,
+    )
+
+
+def prepared_folder(config: ConfigDict) -> pathlib.Path:
+    """Where prepared images are kept."""
+    given = config.data.prepared
+    folder = pathlib.Path(given) if given else environment.cache_folder() / "prepared"
+    return folder.expanduser().absolute()
+
+
+def prepared_size(config: ConfigDict) -> tuple[int, int]:
+    """Height and width of prepared images: data.size, and room for the random crop."""
+    height, width = config.data.size
+    return augment.uncropped((height, width), config.augment.random_crop)
+
+
+def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
+    """The dataset with every image cropped, equalised and resized as configured."""
+    data = config.data
+    splits: dict[str, Source] = {
+        name: Prepared(
+            source,
+            size=prepared_size(config),
+            crop=tuple(data.crop) if data.crop else None,
+            equalize=data.equalize,
+            channels=data.channels,
+            cache_bytes=int(data.cache_gib * 2**30),
+            random_crop=config.augment.random_crop,
+        )
+        for name, source in dataset.splits.items()
+    }
+    return dataset._replace(splits=splits)
+
+
+def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
+    """What a run keeps of its dataset: names, sizes, and a fingerprint of all items.
+
+    `trunk_mark` is that of the frozen parts whose output the items are, or "".
+    """
+    mark = hashlib.sha256()
+    for name, source in dataset.splits.items():
+        mark.update(json.dumps([name, list(source.ids)]).encode())
+        mark.update(np.asarray(source.labels, np.int32).tobytes())
+    return {
+        "ranks": list(dataset.ranks),
+        "images": {name: len(source) for name, source in dataset.splits.items()},
+        "notes": dataset.notes,
+        "details": dataset.details,
+        "sha256": mark.hexdigest(),
+        "trunk": trunk_mark,
+    }

@@ -1,0 +1,71 @@
+"""The configuration of a run as the current schema has it, also of older runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+# Fields that had another name when only two methods existed.
+RENAMED = {
+    **{
+        f"method.{name}": f"method.cloc.{name}"
+        for name in (
+            "margins",
+            "rho",
+            "margin_start",
+            "margin_form",
+            "margin_budget",
+            "weight",
+            "reduction",
+            "algorithm",
+            "contrast",
+        )
+    },
+    **{
+        f"method.{name}": f"head.{name}"
+        for name in (
+            "projection",
+            "projection_relu",
+            "classifier",
+            "hidden",
+            "activation",
+        )
+    },
+    "train.stop_accuracy": "method.cloc.stop_accuracy",
+    "train.phases": "method.cloc.phases",
+    "train.phase_two_init": "method.cloc.phase_two_init",
+    "optimizer.margins": "method.cloc.margin_optimizer",
+    "optimizer.margin_learning_rate": "method.cloc.margin_learning_rate",
+}
+
+
+def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
+    """What config.json holds, typed as the schema; fields it lacks get its defaults.
+
+    Args:
+      values: as read from the file.
+      schema: with every field; it is filled in and returned.
+    """
+    for name, value in _flat(values).items():
+        name = RENAMED.get(name, name)
+        *groups, field = name.split(".")
+        part = schema
+        try:
+            for group in groups:
+                part = part[group]
+            part[field] = tuple(value) if isinstance(value, list) else value
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"the run's config.json has {name}={value!r}, which this version does "
+                f"not understand ({str(error).splitlines()[0]}); use the version of "
+                "cloc_jax that made the run."
+            ) from None
+    return schema
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat

@@ -1,0 +1,109 @@
+"""A run whose stages are trained, loaded to be used: the only way to do so."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from cloc_jax.build import assembly, encoder, kept_features
+from cloc_jax.data.source import InMemory, Source
+from cloc_jax.methods import Prediction
+from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import inference
+
+
+def load_stage(
+    folder: RunFolder, name: str, create: encoder.Creator, mesh: Mesh
+) -> tuple[nnx.GraphDef, ModelState]:
+    """The model that a finished stage handed over."""
+    graph, like = model_state.split(nnx.eval_shape(create.random))
+    path = folder.stage(name)
+    return graph, checkpoint.load_model(path, like, sharding.copied(mesh))
+
+
+class TrainedRun:
+    """One stage's model of a run, by default the last one's, with its support.
+
+    Sources are given as the run's dataset has them: images, or kept features where
+    its encoder is frozen. `prepared` makes the latter of images.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        folder: RunFolder,
+        parts: assembly.Parts | None = None,
+        *,
+        stage: str = "",
+    ):
+        self.config, self.folder = config, folder
+        self.ranks: list[str] = list(folder.read_dataset()["ranks"])
+        if parts is None:
+            self.mesh = sharding.make_mesh(config.mesh.devices)
+            self.method = assembly.build_method(config, len(self.ranks), self.mesh)
+            create = encoder.Creator(config, self.method)
+        else:
+            self.mesh, self.method, create = parts.mesh, parts.method, parts.create
+        self.stage = stage or self.method.stages[-1].name
+        self._graph, self.state = load_stage(folder, self.stage, create, self.mesh)
+        self._support = jax.device_put(
+            folder.read_support(self.stage), sharding.copied(self.mesh)
+        )
+        if self.method.fit and self._support is None and self._is_scored():
+            raise FileNotFoundError(
+                f"{folder.stage(self.stage).with_suffix('.npz')} is missing, without "
+                f"which {config.method.name} cannot predict. Train the run again."
+            )
+
+    def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
+        """Predictions for all items, as numpy arrays."""
+        predictor = inference.predictor(self._graph, self.method, self.mesh)
+        return self._over(
+            lambda images: predictor(self.state, images, self._support),
+            source,
+            batch_size,
+        )
+
+    def embed(self, source: Source) -> np.ndarray:
+        """Embeddings [item, dim]."""
+        embedder = inference.embedder(self._graph, self.method, self.mesh)
+        return self._over(functools.partial(embedder, self.state), source, 0)
+
+    def model(self) -> Any:
+        """The model as an object, in evaluation mode."""
+        return model_state.evaluating(self._graph, self.state)
+
+    def prepared(self, images: Source, *, batch_size: int) -> Source:
+        """Images as the model takes them: themselves, or what frozen parts make."""
+        if not encoder.entrance(self.config):
+            return images
+        features = self._trunk.over(
+            images,
+            batch_size=min(batch_size, encoder.EXTRACTION_BATCH),
+            threads=self.config.data.threads,
+        )
+        return InMemory(list(features), images.ids)
+
+    @functools.cached_property
+    def _trunk(self) -> kept_features.Trunk:
+        return encoder.build_trunk(self.config, self.mesh, self.folder)
+
+    def _is_scored(self) -> bool:
+        return next(s for s in self.method.stages if s.name == self.stage).is_scored
+
+    def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
+        return inference.over(
+            function,
+            source,
+            self.mesh,
+            batch_size=batch_size or self.config.train.eval_batch_size,
+            threads=self.config.data.threads,
+            is_padded=bool(batch_size),
+        )

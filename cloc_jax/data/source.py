@@ -1,0 +1,207 @@
+"""Random access to images: the protocol that every source follows, and its wrappers.
+
+A source has names, labels and images by index. The datasets bring `Knees` and
+`Records`; everything here wraps another source and passes on what it does not change.
+"""
+
+import copy
+import os
+import pathlib
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from cloc_jax.data import augment as augmentation
+from cloc_jax.data import images
+
+# (item, generator) -> one random view of the item
+Draw = Callable[[int, np.random.Generator], np.ndarray]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Images by index, with names and labels known without decoding."""
+
+    ids: Sequence[str]
+    labels: np.ndarray  # int [item], index of the rank
+    paths: Sequence[pathlib.Path] | None  # None where images are not files
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """The image as evaluation sees it."""
+        ...
+
+    def whole(self, index: int) -> np.ndarray:
+        """The image with the room that a random crop needs."""
+        return self[index]
+
+    def stamps(self) -> list[str]:
+        """A fingerprint of each item's pixels, without reading them: a cache's key.
+
+        A file is known by its name, size and time of change.
+        """
+        if self.paths is None:
+            raise NotImplementedError("a source without files has stamps of its own")
+        stats = map(os.stat, self.paths)
+        return [
+            f"{item} {known.st_size} {known.st_mtime_ns}"
+            for item, known in zip(self.ids, stats, strict=True)
+        ]
+
+    @property
+    def original(self) -> "Source":
+        """The images as they come, before they are prepared."""
+        return self
+
+    def with_labels(self, labels: np.ndarray) -> Self:
+        """The same items with other labels."""
+        other = copy.copy(self)
+        other.labels = labels
+        return other
+
+
+class Subset(Source):
+    """Some items of a source, in the given order."""
+
+    def __init__(self, source: Source, items: Sequence[int] | np.ndarray):
+        self._source, self._items = source, [int(i) for i in items]
+        self.ids = [source.ids[i] for i in self._items]
+        self.labels = np.asarray(source.labels)[self._items]
+        paths = source.paths
+        self.paths = None if paths is None else [paths[i] for i in self._items]
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._source[self._items[index]]
+
+    def whole(self, index: int) -> np.ndarray:
+        return self._source.whole(self._items[index])
+
+    def stamps(self) -> list[str]:
+        marks = self._source.stamps()
+        return [marks[i] for i in self._items]
+
+    @property
+    def original(self) -> Source:
+        before = self._source.original
+        return self if before is self._source else Subset(before, self._items)
+
+
+class Prepared(Source):
+    """A source whose images are cropped, equalised and resized, and kept in memory.
+
+    Kept while they fit into `cache_bytes` (decoding costs far more than augmenting);
+    a source that would not fit is read anew each time. Where augmentation cuts away a
+    random part, `size` has room for it: an item is the centre, `whole` is all of it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        size: tuple[int, int],
+        crop: tuple[int, int] | None,
+        equalize: bool,
+        channels: int,
+        cache_bytes: int,
+        random_crop: float = 0.0,
+    ):
+        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
+        self._source = source
+        self._prepare: dict[str, Any] = {
+            "size": size,
+            "crop": crop,
+            "equalize": equalize,
+        }
+        self._random_crop = random_crop
+        fits = len(source) * size[0] * size[1] * channels <= cache_bytes
+        self._kept: dict[int, np.ndarray] | None = {} if fits else None
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return augmentation.centre(self.whole(index), self._random_crop)
+
+    def stamps(self) -> list[str]:
+        return self._source.stamps()
+
+    @property
+    def original(self) -> Source:
+        return self._source.original
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether images are kept in memory once they were read."""
+        return self._kept is not None
+
+    def whole(self, index: int) -> np.ndarray:
+        """The image with the room that a random crop needs."""
+        if self._kept is not None and index in self._kept:
+            return self._kept[index]
+        image = images.prepare(self._source[index], **self._prepare)
+        if self._kept is not None:
+            # A crop is a view, which would keep the whole image in memory.
+            image = np.ascontiguousarray(image)
+            self._kept[index] = image
+        return image
+
+
+class KeptFeatures(Source):
+    """What frozen parts of an encoder make of a source's images.
+
+    `views[0]` holds the features of the clean images, each further view those of
+    images augmented once; all [item, …].
+    """
+
+    def __init__(self, source: Source, views: Sequence[Any]):
+        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
+        self._source, self.views = source, views
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.views[0][index]
+
+    def stamps(self) -> list[str]:
+        return self._source.stamps()
+
+    @property
+    def original(self) -> Source:
+        return self._source.original
+
+    def draw(self, item: int, rng: np.random.Generator) -> np.ndarray:
+        """The features of one of the item's views."""
+        one = int(rng.integers(len(self.views))) if len(self.views) > 1 else 0
+        return self.views[one][item]
+
+
+class AugmentedOnce(Source):
+    """One augmented view of every image, the same each time it is asked for."""
+
+    def __init__(self, source: Source, view: int, augment: augmentation.Augment):
+        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
+        self._source, self._view = source, view
+        self._draw = augmented(source, augment)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
+        return self._draw(index, np.random.default_rng(seed))
+
+    def stamps(self) -> list[str]:
+        return self._source.stamps()
+
+
+class InMemory(Source):
+    """Arrays that are read already, without known labels."""
+
+    def __init__(self, arrays: Sequence[np.ndarray], ids: Sequence[str]):
+        self.ids, self.paths = ids, None
+        self.labels = np.zeros(len(arrays), np.int32)
+        self._arrays = arrays
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._arrays[index]
+
+
+def augmented(source: Source, augment: augmentation.Augment) -> Draw:
+    """Views of a source's images: each changed at random."""
+    return lambda item, rng: augmentation.apply(augment, source.whole(item), rng)

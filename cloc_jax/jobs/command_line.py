@@ -1,0 +1,321 @@
+"""The command line: one parser per job, with only the flags that the job takes.
+
+Settings (--config=FILE, --config.group.field=value) are not flags of these parsers;
+launch.py hands them to ml_collections.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+FULL, OF_RUN = "any setting", "where things are"
+HIDDEN = argparse.SUPPRESS
+
+
+class Command(NamedTuple):
+    """A job's place on the command line."""
+
+    help: str
+    add_flags: tuple[Callable[[argparse.ArgumentParser], None], ...]
+    settings: str = ""  # FULL, OF_RUN (mesh.*, data.root, data.prepared), or none
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes end with one sentence and a hint."""
+
+    def error(self, message: str) -> NoReturn:
+        print(
+            f"error: {message}. `{self.prog} --help` shows what it takes.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+def parser(job: str) -> Parser:
+    """The parser of a job's own flags."""
+    command = COMMANDS[job]
+    notes = {
+        FULL: "Any setting of configs/base.py can be given as well: --config=FILE and "
+        "--config.train.batch_size=32.",
+        OF_RUN: "The run's own settings are used; only --config.mesh.*, "
+        "--config.data.root and --config.data.prepared can be given.",
+        "": "",
+    }
+    found = Parser(
+        prog=f"python launch.py {job}",
+        description=command.help,
+        epilog=notes[command.settings],
+        allow_abbrev=False,
+    )
+    for add in command.add_flags:
+        add(found)
+    return found
+
+
+def numbers(kind: type, least: float, wanted: str) -> Callable[[str], list]:
+    """Reads numbers with commas between them."""
+
+    def read(text: str) -> list:
+        try:
+            values = [kind(value) for value in text.split(",") if value.strip()]
+        except ValueError:
+            values = []
+        if not values or min(values) < least:
+            raise argparse.ArgumentTypeError(f"is {text}; give {wanted}")
+        return values
+
+    return read
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Reads a whole number."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(
+                f"is {text}; give a whole number, {least} or more"
+            )
+        return value
+
+    return read
+
+
+def _run(default: str) -> Callable[[argparse.ArgumentParser], None]:
+    def add(p: argparse.ArgumentParser) -> None:
+        p.add_argument("--run", default="", metavar="DIR", help=default)
+
+    return add
+
+
+_new_run = _run("folder of the results; runs/<config>, with the job's name, by default")
+_of_run = _run("folder of a trained run")
+
+
+def _resume(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--resume", action="store_true", help="go on with the run")
+
+
+def _folds(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--folds",
+        default="",
+        help="all, or such as 0,3: train these folds of the dataset, as a sweep",
+    )
+
+
+def _processes(p: argparse.ArgumentParser) -> None:
+    group = p.add_argument_group("several processes")
+    group.add_argument(
+        "--coordinator", default="", metavar="HOST:PORT", help="of process 0"
+    )
+    group.add_argument(
+        "--processes", type=int, default=0, metavar="N", help="that work together"
+    )
+    group.add_argument(
+        "--process", type=int, default=-1, metavar="I", help="which one this is, from 0"
+    )
+
+
+def _seeds(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--seeds",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="runs per setting, seed after seed (default: 1)",
+    )
+
+
+def _boundary(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--boundary",
+        action="append",
+        default=[],
+        metavar="'1|2'",
+        help="a boundary that matters; repeat the flag for several; the run's or the "
+        "dataset's critical ones by default",
+    )
+
+
+def _predict(p: argparse.ArgumentParser) -> None:
+    p.add_argument("images", nargs="*", help="image files and folders")
+    p.add_argument("--output", default="", metavar="FILE", help="the CSV to write")
+
+
+def _decide(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--max-missed",
+        type=float,
+        metavar="SHARE",
+        help="the largest share of the images above the boundary that may be put below",
+    )
+    p.add_argument(
+        "--cost",
+        action="append",
+        default=[],
+        metavar="'1|2=5'",
+        help="in place of --max-missed: what a mistake at a boundary costs, or "
+        "'1|2=5:1' for missed and false alarm; repeat the flag for several, others "
+        "cost 1",
+    )
+    p.add_argument(
+        "--guarantee",
+        action="store_true",
+        help="hold --max-missed by conformal risk control; needs a run trained with "
+        "--config.data.calibration_fraction above 0",
+    )
+    p.add_argument("--remove", action="store_true", help="take the saved decision away")
+
+
+def _sweep(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="'SETTING=A;B'",
+        help="a setting and its values, such as 'method.cloc.margins=learn;0.3'; "
+        "repeat the flag for several, every combination is trained",
+    )
+
+
+def _control(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--values",
+        type=numbers(float, 0, "numbers with commas between them, such as 0.1,0.3"),
+        default=[],
+        metavar="0.1,0.3",
+        help="the margins to set there",
+    )
+    p.add_argument(
+        "--kind",
+        choices=("fixed", "floor"),
+        default="fixed",
+        help="at the values, or learned above (default: fixed)",
+    )
+
+
+def _draws(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--draws",
+        type=at_least(1),
+        default=20,
+        metavar="N",
+        help="permutations of the labels, as a null (default: 20)",
+    )
+
+
+def _claims(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--run", default="runs", metavar="DIR", help="folder above the studies"
+    )
+    p.add_argument("--to", default="claims.md", metavar="FILE", help="the page")
+
+
+def _bench(p: argparse.ArgumentParser) -> None:
+    counts = numbers(int, 1, "whole numbers above 0 with commas between them")
+    p.add_argument(
+        "--what",
+        choices=("loss", "step", "scaling", "data"),
+        default="loss",
+        help="what to time (default: loss)",
+    )
+    p.add_argument(
+        "--batches",
+        type=counts,
+        default=[64, 128, 256, 512, 1024],
+        help="batch sizes",
+    )
+    p.add_argument("--devices", type=counts, default=[1], help="device counts")
+    p.add_argument(
+        "--rounds",
+        type=at_least(1),
+        default=15,
+        help="timed calls of each program; with --what=data epochs read as well",
+    )
+    loss = p.add_argument_group("of the loss")
+    loss.add_argument("--dims", type=counts, default=[128], help="embedding widths")
+    loss.add_argument(
+        "--dtypes", default="float32", help="some of float32,bfloat16,float16"
+    )
+    loss.add_argument(
+        "--algorithms",
+        default="dense,sorted,released",
+        help="forms of the loss; released needs PyTorch",
+    )
+    loss.add_argument("--ranks", type=at_least(2), default=5, help="of the labels")
+    loss.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="record which form of the loss is faster here",
+    )
+
+
+def _weights(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--from",
+        dest="source",
+        default="",
+        help="a file, a folder, an archive or a name on the hub",
+    )
+    p.add_argument(
+        "--to", dest="target", default="", help="the safetensors file to write"
+    )
+    p.add_argument("--architecture", help="they must be of, such as resnet50")
+    p.add_argument(
+        "--preprocessing", help="how pixels were scaled, if the file does not tell"
+    )
+
+
+COMMANDS = {
+    "train": Command(
+        "Train a run and evaluate it; what launch.py does without a job.",
+        (_new_run, _resume, _folds, _processes),
+        FULL,
+    ),
+    "show": Command("Draw what would be trained on.", (_new_run,), FULL),
+    "prepare": Command("Only prepare the images.", (), FULL),
+    "evaluate": Command(
+        "Make the results of a trained run again.", (_of_run, _processes), OF_RUN
+    ),
+    "report": Command(
+        "Draw a run's page again from its files, without inference.", (_of_run,)
+    ),
+    "predict": Command("Grade images.", (_of_run, _predict, _processes), OF_RUN),
+    "decide": Command(
+        "Choose how a run decides at boundaries that matter, and keep it.",
+        (_of_run, _boundary, _decide),
+    ),
+    "sweep": Command(
+        "Train many settings and seeds, with one summary.",
+        (_new_run, _sweep, _seeds, _folds, _processes),
+        FULL,
+    ),
+    "control": Command(
+        "What raising a margin buys and costs.",
+        (_new_run, _boundary, _control, _seeds, _processes),
+        FULL,
+    ),
+    "margins": Command(
+        "What learned margins mean, against a null.",
+        (_new_run, _seeds, _draws, _processes),
+        FULL,
+    ),
+    "collapse": Command(
+        "Margins with and without the paper's precautions.",
+        (_new_run, _seeds, _processes),
+        FULL,
+    ),
+    "claims": Command("One page of all studies, with verdicts.", (_claims,)),
+    "probe": Command(
+        "A linear baseline on a frozen encoder's features.", (_new_run,), FULL
+    ),
+    "bench": Command(
+        "Time the loss, the training step or the data.", (_new_run, _bench), FULL
+    ),
+    "weights": Command("Convert ImageNet weights to safetensors.", (_weights,)),
+}

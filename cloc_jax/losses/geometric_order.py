@@ -1,0 +1,118 @@
+"""The three terms of geometric order learning (GOL).
+
+Lee et al., "Geometric Order Learning for Rank Estimation", NeurIPS 2022. Learned
+reference points in the space of embeddings stand for ranks.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from . import distances, masks, multi_margin
+
+# Of the cosines in the order term, as in the released code.
+_SCALE = 20
+
+
+class GolTerms(NamedTuple):
+    """Terms of the loss, which is their sum."""
+
+    order: Float[Array, ""]
+    metric: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+def gol_terms(
+    embeddings: Float[Array, "batch dim"],
+    references: Float[Array, "points dim"],
+    labels: Int[Array, "batch"],
+    base: Int[Array, "pairs"],
+    reference: Int[Array, "pairs"],
+    *,
+    num_ranks: int,
+    margin: float,
+    tau: float | int,
+    where: Bool[Array, "pairs"] | None = None,
+) -> GolTerms:
+    """Order, metric and center term of pairs of a batch, in at least float32.
+
+    With h the embeddings and r the reference points, each over its length, point m at
+    the rank m (num_ranks - 1) / (points - 1), d the Euclidean distance, and for a pair
+    lo the last point at or below its lower rank and hi the first at or above its
+    higher one:
+
+    - order: the mean, over the pairs of different ranks, of the cross-entropy of 20
+      times two cosines of the direction from base to reference: with the direction
+      between r_lo and r_hi that the two ranks call for, and with that of the opposite
+      sense, from r_hi to the point after it (ranks fall) or from r_lo to the point
+      before it (ranks rise); at the ends of the scale, from the point on its inside.
+    - metric: a pair whose ranks differ by more than tau costs relu(d(r_m, lower) -
+      d(r_m, higher) + margin) for every m <= lo and the reverse for every m >= hi,
+      another pair relu(|d(r_m, base) - d(r_m, reference)| - margin) for every m,
+      without the margin if tau is 0; their sum over the number of pairs.
+    - center: d(h_i, r_m) for every sample i that is in a pair and the point m nearest
+      to its rank (each of two that are equally near), the sum over the number of those
+      above 0.
+
+    Args:
+      base, reference: the samples of each pair, indices into the batch.
+      where: False for padding among the *pairs*, which takes no part. A sample that is
+        in no other pair takes no part either.
+
+    A term without pairs to look at is 0. Distances of 0 have gradient 0.
+    """
+    points = references.shape[0]
+    if num_ranks < 2 or points < 2:
+        raise ValueError(
+            f"gol_terms got {num_ranks} ranks and {points} reference points; it takes "
+            "at least two of each."
+        )
+    where, base, reference = masks.mask_rows(where, base, reference)
+    used = jnp.zeros(labels.shape, bool)
+    used = used.at[base].max(where).at[reference].max(where)
+    used, embeddings, labels = masks.mask_rows(used, embeddings, labels)
+    unit = multi_margin.unit_vectors(embeddings)
+    directions = multi_margin.unit_vectors(references)
+    length = distances.euclidean(directions, unit)  # [point, sample]
+    # Ranks and points in steps of 1 / ((num_ranks - 1) (points - 1)): no rounding.
+    scaled = labels * (points - 1)
+    first, second = scaled[base], scaled[reference]
+    lo = jnp.minimum(first, second) // (num_ranks - 1)
+    hi = -(-jnp.maximum(first, second) // (num_ranks - 1))
+    rises = labels[base] < labels[reference]
+
+    step = multi_margin.unit_vectors(unit[reference] - unit[base])
+    order = masks.mean(
+        _order(step, directions, lo, hi, rises), where & (first != second)
+    )
+
+    point = jnp.arange(points, dtype=labels.dtype)[:, None]
+    change = length[:, reference] - length[:, base]  # [point, pair]
+    slack = 0 if tau == 0 else margin
+    alike = jax.nn.relu(jnp.abs(change) - slack)
+    side = jnp.where(point <= lo[None, :], 1, jnp.where(point >= hi[None, :], -1, 0))
+    towards = jnp.where(rises, 1, -1)[None, :] * side
+    apart = jnp.where(side == 0, 0, jax.nn.relu(margin - towards * change))
+    is_apart = jnp.abs(labels[base] - labels[reference]) > tau
+    metric = masks.mean(
+        jnp.sum(jnp.where(is_apart[None, :], apart, alike), axis=0), where
+    )
+
+    gaps = jnp.abs(point * (num_ranks - 1) - scaled[None, :])
+    nearest = (gaps == jnp.min(gaps, axis=0, keepdims=True)) & used[None, :]
+    total = jnp.sum(length, where=nearest)
+    center = total / jnp.maximum(jnp.sum(nearest & (length > 0)), 1)
+    return GolTerms(order, metric, center)
+
+
+def _order(step, references, lo, hi, rises):
+    """Cross-entropy of every pair; ranks of a pair must differ for it to mean any."""
+    across = multi_margin.unit_vectors(references[hi] - references[lo])
+    right = jnp.where(rises[:, None], across, -across)
+    start = jnp.maximum(lo - 1, 0)
+    end = jnp.minimum(hi + 1, references.shape[0] - 1)
+    from_, to = jnp.where(rises, start + 1, end - 1), jnp.where(rises, start, end)
+    wrong = multi_margin.unit_vectors(references[to] - references[from_])
+    return jax.nn.softplus(_SCALE * jnp.sum(step * (wrong - right), axis=1))

@@ -1,0 +1,28 @@
+"""Methods by name."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloc_jax.methods.ce import ce
+from cloc_jax.methods.cloc import cloc
+from cloc_jax.methods.interface import Method
+
+METHODS: dict[str, Callable[..., Method]] = {"ce": ce, "cloc": cloc}
+
+
+def build(name: str, settings: Mapping[str, Any], shared: Mapping[str, Any]) -> Method:
+    """The method called `name`.
+
+    Args:
+      name: one of METHODS.
+      settings: its own, as `config.method.<name>` has them.
+      shared: what methods may ask for by naming it in their signature: num_ranks, mesh,
+        head (HeadOptions), limits (Limits), batch_size, is_encoder_frozen.
+    """
+    if name not in METHODS:
+        raise ValueError(
+            f"method.name is {name!r}; this version has {', '.join(METHODS)}."
+        )
+    takes = inspect.signature(METHODS[name]).parameters
+    return METHODS[name](**settings, **{k: v for k, v in shared.items() if k in takes})

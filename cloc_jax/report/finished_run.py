@@ -1,0 +1,54 @@
+"""Everything that is made of a finished run: scores, examples, pictures, the page."""
+
+import pathlib
+
+import cv2
+import numpy as np
+from ml_collections import ConfigDict
+
+from cloc_jax.build import assembly
+from cloc_jax.data.datasets import Dataset
+from cloc_jax.data.source import Subset
+from cloc_jax.report import html_page, pictures, run_scores
+from cloc_jax.runtime import processes
+from cloc_jax.runtime.run_folder import RunFolder
+
+TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
+
+
+def write_results(config: ConfigDict, folder: RunFolder) -> run_scores.Results:
+    """Writes all results of a run whose stages are trained."""
+    parts = assembly.build(config, folder)
+    results = run_scores.score(config, folder, parts)
+    train, test = (parts.dataset.splits[name] for name in ("train", "test"))
+    some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
+    drawn = Subset(train, np.sort(some))
+    of_train = results.run.embed(drawn)
+    if processes.is_first():
+        _write_examples(folder.path / "examples", parts.dataset)
+        pictures.draw(
+            folder.path,
+            results.metrics,
+            folder.read_history(),
+            embeddings={
+                "train": (of_train, drawn.labels),
+                "test": (results.embeddings, test.labels),
+            },
+            found=results.test,
+            images=test.original,
+        )
+        html_page.write_report(folder.path)
+    return results
+
+
+def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
+    """One test image per rank, to try `predict` on where the data are not files."""
+    source = dataset.splits["test"]
+    if source.paths is not None:
+        return
+    path.mkdir(exist_ok=True)
+    for rank, name in enumerate(dataset.ranks):
+        for item in np.flatnonzero(source.labels == rank)[:1]:
+            image = source.original[int(item)]  # not yet prepared: `predict` does that
+            colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
+            cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)

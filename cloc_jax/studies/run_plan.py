@@ -1,0 +1,87 @@
+"""The runs of a sweep or a study: one configuration per setting, fold and seed."""
+
+import copy
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+from ml_collections.config_flags import config_path
+
+from cloc_jax.build import encoder
+
+SEED, FOLD = "seed", "data.fold"
+
+
+class Setting(NamedTuple):
+    """One of the settings that are compared."""
+
+    name: str
+    overrides: Mapping[str, Any]  # of the configuration, by dotted name
+
+
+class Plan(NamedTuple):
+    """One run."""
+
+    name: str  # of its folder
+    setting: str
+    overrides: dict[str, Any]  # of the setting, and its fold and seed
+    config: ConfigDict  # resolved
+
+
+def plan_runs(
+    config: ConfigDict,
+    settings: Sequence[Setting],
+    *,
+    seeds: int,
+    folds: Sequence[int] = (),
+) -> list[Plan]:
+    """Every setting with every fold and seed, all of them checked.
+
+    Args:
+      config: what all runs have in common; seeds count from its own.
+      settings: what is compared.
+      seeds: runs per setting and fold.
+      folds: of the dataset; () for the configured one.
+    """
+    if seeds < 1:
+        raise ValueError(f"--seeds is {seeds}; use 1 or more.")
+    plans = []
+    repeats = itertools.product(
+        settings, list(folds) or [-1], range(config.seed, config.seed + seeds)
+    )
+    for setting, fold, seed in repeats:
+        overrides = dict(setting.overrides)
+        if folds:
+            overrides[FOLD] = fold
+        overrides[SEED] = seed
+        own = copy.deepcopy(config)
+        for name, value in overrides.items():
+            set_field(own, name, value)
+        parts = [setting.name, f"fold={fold}" if folds else "", f"seed={seed}"]
+        name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
+        plans.append(Plan(name, setting.name, overrides, encoder.resolve(own)))
+    if len({p.name for p in plans}) < len(plans):
+        raise ValueError("two of the runs are the same; give each value once.")
+    return plans
+
+
+def by_setting(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
+    """The runs of each setting, in their order."""
+    found: dict[str, list[Plan]] = {}
+    for plan in plans:
+        found.setdefault(plan.setting, []).append(plan)
+    return found
+
+
+def set_field(config: ConfigDict, name: str, value: Any) -> None:
+    """Sets a field by its dotted name; ValueError where the schema forbids it."""
+    try:
+        config_path.get_value(config, name)  # it has to be there
+        config_path.set_value(config, name, value)
+    except (KeyError, AttributeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{name} cannot be set to {value!r}, which configs/base.py does not allow: "
+            f"{str(error).splitlines()[0]}"
+        ) from None

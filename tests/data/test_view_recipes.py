@@ -1,0 +1,564 @@
+"""Random views: each change against a slow definition of it, in plain numpy."""
+
+import colorsys
+import math
+
+import cv2
+import numpy as np
+import pytest
+
+from cloc_jax.data import images, view_recipes
+from cloc_jax.data.view_recipes import RECIPES, Recipe
+
+WHOLE = Recipe(crop_area=(1.0, 1.0), crop_ratio=(1.0, 1.0))  # a square image itself
+EVERYTHING = Recipe(
+    crop_area=(0.2, 1.0),
+    flip=0.5,
+    brightness=0.4,
+    contrast=0.4,
+    saturation=0.4,
+    hue=0.1,
+    jitter_probability=0.8,
+    grey_probability=0.2,
+    blur_probability=0.5,
+    solarise_probability=0.3,
+)
+LUMINANCE = np.array([0.299, 0.587, 0.114])
+
+
+class Fixed(np.random.Generator):
+    """A generator whose every number is the same."""
+
+    def __init__(self, value: float):
+        super().__init__(np.random.PCG64(0))
+        self.value = value
+
+    def random(self, size=None):
+        return np.full(size, self.value)
+
+
+def noise(shape=(32, 32, 3), seed=0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def positions(height: int, width: int) -> np.ndarray:
+    """An image that says of each pixel where it was: y, x, 0."""
+    y, x = np.mgrid[:height, :width]
+    return np.stack([y, x, 0 * x], axis=-1).astype(np.uint8)
+
+
+def view(recipe, image, size=None, seed=0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return view_recipes.apply(recipe, image, size or image.shape[:2], rng)
+
+
+def assert_rounded(levels: np.ndarray, exact: np.ndarray) -> None:
+    """Levels are the nearest to the exact ones, either of them at a tie."""
+    np.testing.assert_allclose(levels, np.clip(exact, 0, 255), rtol=0, atol=0.501)
+
+
+# --- the oracle: one change of all pixels, rounded and clipped ---
+
+
+def luminance(image: np.ndarray) -> np.ndarray:
+    return np.rint(image @ LUMINANCE) if image.shape[2] == 3 else image[:, :, 0]
+
+
+def slow_brightness(image: np.ndarray, factor: float) -> np.ndarray:
+    return np.rint(np.clip(factor * image, 0, 255))
+
+
+def slow_contrast(image: np.ndarray, factor: float) -> np.ndarray:
+    mean = luminance(image).mean()
+    return np.rint(np.clip(factor * (image - mean) + mean, 0, 255))
+
+
+def slow_saturation(image: np.ndarray, factor: float) -> np.ndarray:
+    grey = luminance(image)[:, :, None]
+    return np.rint(np.clip(factor * (image - grey) + grey, 0, 255))
+
+
+def slow_hue(image: np.ndarray, shift: float) -> np.ndarray:
+    turned = np.zeros(image.shape)
+    for index in np.ndindex(image.shape[:2]):
+        hue, saturation, value = colorsys.rgb_to_hsv(*(image[index] / 255.0))
+        turned[index] = colorsys.hsv_to_rgb((hue + shift) % 1.0, saturation, value)
+    return np.rint(255.0 * turned)
+
+
+# --- recipes ---
+
+
+def test_values_are_those_of_the_papers():
+    rest = dict(crop_ratio=(3 / 4, 4 / 3), flip=0.5)
+    rest |= dict(jitter_probability=0.8, grey_probability=0.2)
+    dino = dict(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1, **rest)
+    assert RECIPES == {
+        "simclr": Recipe(
+            crop_area=(0.08, 1.0),
+            brightness=0.8,
+            contrast=0.8,
+            saturation=0.8,
+            hue=0.2,
+            blur_probability=0.5,
+            blur_sigma=(0.1, 2.0),
+            solarise_probability=0.0,
+            **rest,
+        ),
+        "rnc": Recipe(
+            crop_area=(0.2, 1.0),
+            brightness=0.4,
+            contrast=0.4,
+            saturation=0.4,
+            hue=0.1,
+            blur_probability=0.0,
+            solarise_probability=0.0,
+            **rest,
+        ),
+        "dino_global_1": Recipe(
+            crop_area=(0.14, 1.0),
+            blur_probability=1.0,
+            blur_sigma=(0.1, 2.0),
+            solarise_probability=0.0,
+            **dino,
+        ),
+        "dino_global_2": Recipe(
+            crop_area=(0.14, 1.0),
+            blur_probability=0.1,
+            blur_sigma=(0.1, 2.0),
+            solarise_probability=0.2,
+            **dino,
+        ),
+        "dino_local": Recipe(
+            crop_area=(0.05, 0.14),
+            blur_probability=0.5,
+            blur_sigma=pytest.approx((0.1 * 224 / 96, 2.0 * 224 / 96)),
+            solarise_probability=0.0,
+            **dino,
+        ),
+    }
+
+
+def test_check_names_the_known_recipes():
+    for name in RECIPES:
+        view_recipes.check(name)
+    with pytest.raises(ValueError, match="'byol'.*simclr, rnc, dino_global_1"):
+        view_recipes.check("byol")
+
+
+# --- shapes, purity, draws ---
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_shape_and_type_whatever_the_sizes(name, channels):
+    for seed, (height, width) in enumerate([(40, 40), (33, 57), (2, 90), (5, 1)]):
+        image = noise((height, width, channels), seed)
+        for size in [(24, 24), (64, 48), (8, 100), (1, 1), (height, width)]:
+            seen = view(RECIPES[name], image, size, seed)
+            assert seen.shape == (*size, channels)
+            assert seen.dtype == np.uint8
+
+
+def test_refuses_what_is_not_an_image_or_a_size():
+    with pytest.raises(images.ImageError, match="float64"):
+        view(EVERYTHING, np.zeros((4, 4, 3)))
+    with pytest.raises(ValueError, match="size"):
+        view(EVERYTHING, noise(), (0, 8))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        WHOLE,
+        EVERYTHING._replace(crop_area=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0),
+        *RECIPES.values(),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_image_is_neither_written_to_nor_shared(recipe, channels):
+    image = noise((24, 24, channels))
+    before = image.copy()
+    image.flags.writeable = False
+    for seed in range(10):
+        seen = view(recipe, image, seed=seed)
+        assert not np.shares_memory(seen, image)
+    np.testing.assert_array_equal(image, before)
+
+
+def test_whole_image_with_everything_off_is_the_image():
+    image = noise()
+    np.testing.assert_array_equal(view(WHOLE, image), image)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_same_generator_same_view_and_other_views_differ(name):
+    image = noise((40, 40, 3))
+    first, again = (view(RECIPES[name], image, (24, 24), seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    rng = np.random.default_rng(3)
+    pair = [view_recipes.apply(RECIPES[name], image, (24, 24), rng) for _ in range(2)]
+    np.testing.assert_array_equal(pair[0], first)
+    assert (pair[0] != pair[1]).mean() > 0.5
+
+
+def test_every_view_takes_the_same_draws():
+    states = []
+    for recipe in [WHOLE, EVERYTHING, *RECIPES.values()]:
+        for shape in [(40, 40, 1), (40, 40, 3), (1, 90, 3)]:
+            rng = np.random.default_rng(5)
+            view_recipes.apply(recipe, noise(shape), (16, 16), rng)
+            states.append(rng.random())
+    assert len(set(states)) == 1
+    rng = np.random.default_rng(5)
+    rng.random(33)
+    assert rng.random() == states[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(crop_area=(0.3, 0.4)),
+        dict(crop_ratio=(1.0, 1.0)),
+        dict(flip=1.0),
+        dict(contrast=0.0),
+        dict(saturation=0.0),
+        dict(hue=0.0),
+        dict(blur_probability=1.0),
+        dict(blur_sigma=(5.0, 6.0)),
+        dict(grey_probability=0.0),
+    ],
+)
+def test_other_strengths_leave_the_brightness_factor(change):
+    # Of a uniform grey image only brightness and solarisation change the levels.
+    image = np.full((32, 32, 3), 100, np.uint8)
+    levels = []
+    for seed in range(30):
+        level = view(EVERYTHING, image, seed=seed)[0, 0, 0]
+        changed = view(EVERYTHING._replace(**change), image, seed=seed)
+        np.testing.assert_allclose(changed, float(level), atol=1)
+        levels.append(level)
+    assert len(set(levels)) > 15
+
+
+@pytest.mark.parametrize(
+    "change", [dict(brightness=0.0, contrast=0.0), dict(saturation=0.8), dict(hue=0.5)]
+)
+def test_colour_strengths_leave_crop_and_flip(change):
+    # Levels 60 and 180 stay on their sides of the mean, so edges stay in place.
+    image = np.where(noise((32, 32, 1)) > 127, 180, 60).astype(np.uint8).repeat(3, 2)
+    recipe = EVERYTHING._replace(blur_probability=0.0, solarise_probability=0.0)
+    for seed in range(20):
+        plain, other = (
+            view(each, image, (96, 96), seed)[:, :, 0].ravel()
+            for each in (recipe, recipe._replace(**change))
+        )
+        assert np.corrcoef(plain, other)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_grey_image_gets_the_view_of_its_colour_copy(name):
+    # Saturation, hue and greyscale leave grey pixels as they are.
+    image = noise((40, 40, 1))
+    for seed in range(20):
+        grey = view(RECIPES[name], image, (24, 30), seed)
+        colour = view(RECIPES[name], image.repeat(3, axis=2), (24, 30), seed)
+        np.testing.assert_allclose(colour, grey.repeat(3, axis=2).astype(int), atol=1)
+
+
+# --- crop, flip, resizing ---
+
+
+@pytest.mark.parametrize("area", [(0.08, 1.0), (0.05, 0.14)])
+def test_crops_are_within_bounds_and_spread_over_them(area):
+    recipe = Recipe(crop_area=area)
+    height, width = 1000, 1100
+    rng = np.random.default_rng(0)
+    boxes = np.array(
+        [
+            view_recipes.crop(recipe, (height, width), rng.random(22).tolist())
+            for _ in range(3000)
+        ]
+    )
+    top, left, rows, columns = boxes.T
+    assert min(top.min(), left.min()) >= 0
+    assert (top + rows).max() <= height
+    assert (left + columns).max() <= width
+    areas, ratios = rows * columns / (height * width), columns / rows
+    slack = 0.006  # sides are whole pixels
+    assert area[0] * (1 - slack) < areas.min()
+    assert areas.max() < area[1] * (1 + slack)
+    assert 3 / 4 * (1 - slack) < ratios.min()
+    assert ratios.max() < 4 / 3 * (1 + slack)
+    for values, least, most in [
+        (areas, *area),
+        (np.log(ratios), math.log(3 / 4), math.log(4 / 3)),
+    ]:
+        span = most - least
+        assert values.min() < least + 0.03 * span
+        assert values.max() > most - 0.06 * span
+    if area[1] < 0.5:  # all candidates fit, so both are uniform, and independent
+        assert abs(areas.mean() - np.mean(area)) < 0.003
+        assert abs(areas.std() - (area[1] - area[0]) / math.sqrt(12)) < 0.002
+        assert abs(np.log(ratios).mean()) < 0.02
+        assert abs(np.corrcoef(areas, ratios)[0, 1]) < 0.06
+    for start, free in [(top, height - rows), (left, width - columns)]:
+        share = start[free > 20] / free[free > 20]
+        assert share.min() < 0.01
+        assert share.max() > 0.99
+        assert abs(share.mean() - 0.5) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((100, 10), (43, 0, 13, 10)),  # as wide as it is, ratio 3/4
+        ((10, 100), (0, 43, 10, 13)),  # as high as it is, ratio 4/3
+        ((10, 11), (0, 0, 10, 11)),  # its ratio is allowed
+        ((1, 1), (0, 0, 1, 1)),
+    ],
+)
+def test_where_no_candidate_fits_the_centre_is_taken(size, expected):
+    recipe = Recipe(crop_area=(1.1, 1.2))
+    for seed in range(5):
+        draws = np.random.default_rng(seed).random(22).tolist()
+        assert view_recipes.crop(recipe, size, draws) == expected
+
+
+def test_first_candidate_that_fits_is_taken():
+    recipe = Recipe(crop_area=(0.25, 4.0), crop_ratio=(1.0, 1.0))
+    draws = [0.9, 0.5, 0.2, 0.5, 0.0, 0.5, *[0.5] * 14, 0.0, 1.0]
+    # Areas 3.625, 1 and 0.25 of the image: the second is the first that fits.
+    assert view_recipes.crop(recipe, (60, 60), draws) == (0, 0, 60, 60)
+    draws[2] = 0.3
+    assert view_recipes.crop(recipe, (60, 60), draws) == (0, 30, 30, 30)
+
+
+def test_view_is_the_pixels_of_the_crop():
+    image = positions(200, 250)
+    recipe = Recipe(crop_area=(0.1, 0.6))
+    for seed in range(20):
+        draws = np.random.default_rng(seed).random(22).tolist()
+        top, left, rows, columns = view_recipes.crop(recipe, (200, 250), draws)
+        seen = view(recipe, image, (rows, columns), seed)
+        np.testing.assert_array_equal(
+            seen, image[top : top + rows, left : left + columns]
+        )
+
+
+@pytest.mark.parametrize("shape", [(20, 30, 1), (21, 30, 3), (1, 5, 3), (1, 1, 1)])
+@pytest.mark.parametrize("size", [(16, 16), (40, 50)])
+def test_a_flip_is_a_flip(shape, size):
+    image = noise(shape)
+    recipe = Recipe(crop_area=(0.2, 1.0))
+    for seed in range(5):
+        flipped = view(recipe._replace(flip=1.0), image, size, seed)
+        np.testing.assert_array_equal(flipped, view(recipe, image, size, seed)[:, ::-1])
+
+
+def test_every_position_of_a_crop_is_as_likely():
+    recipe = Recipe(crop_area=(0.25, 0.25), crop_ratio=(1.0, 1.0))
+    rng = np.random.default_rng(0)
+    boxes = [
+        view_recipes.crop(recipe, (4, 4), rng.random(22).tolist()) for _ in range(1800)
+    ]
+    assert {box[2:] for box in boxes} == {(2, 2)}
+    places, counts = np.unique([box[:2] for box in boxes], axis=0, return_counts=True)
+    assert len(places) == 9
+    assert np.abs(counts - 200).max() < 60
+
+
+@pytest.mark.parametrize("probability", [0.2, 0.8])
+def test_each_change_has_its_probability_and_its_own_chance(probability):
+    image = noise((8, 8, 3))
+    changes = [
+        dict(flip=probability),
+        dict(jitter_probability=probability, brightness=0.8),
+        dict(grey_probability=probability),
+        dict(blur_probability=probability, blur_sigma=(50.0, 50.0)),
+        dict(solarise_probability=probability),
+    ]
+    happened = np.array(
+        [
+            [
+                (view(WHOLE._replace(**change), image, seed=seed) != image).any()
+                for change in changes
+            ]
+            for seed in range(1000)
+        ]
+    )  # [seed, change]
+    np.testing.assert_allclose(happened.mean(axis=0), probability, atol=0.05)
+    np.testing.assert_allclose(np.corrcoef(happened.T), np.eye(5), atol=0.12)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_shrinking_does_not_alias(channels):
+    y, x = np.mgrid[:256, :256]
+    board = np.where((y // 2 + x // 2) % 2, 255, 0).astype(np.uint8)
+    board = board[:, :, None].repeat(channels, 2)
+    for seed in range(10):
+        # 8 times smaller, or nearly, so that cells do not fall on whole pixels.
+        seen = view(Recipe(crop_area=(0.8, 1.0)), board, (32, 32), seed)
+        np.testing.assert_allclose(seen, 127.5, atol=14)
+    rough = noise((256, 256, channels))
+    assert rough.std() > 70
+    assert view(WHOLE, rough, (32, 32)).std() < 70 / 8 * 1.2
+    stripes = np.where(x % 2, 255, 0).astype(np.uint8)[:, :, None].repeat(channels, 2)
+    # Only the width shrinks.
+    np.testing.assert_allclose(view(WHOLE, stripes, (300, 30)), 127.5, atol=10)
+
+
+# --- colours ---
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.3, 0.75, 0.999])
+@pytest.mark.parametrize("strength", [0.4, 0.8, 1.5])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jitter_of_levels_is_exact(draw, strength, channels):
+    image = noise((32, 32, channels))
+    low = max(0.0, 1.0 - strength)
+    factor = low + draw * (1.0 + strength - low)
+    jittering = WHOLE._replace(jitter_probability=1.0)
+
+    def seen(**strengths):
+        recipe = jittering._replace(**strengths)
+        return view_recipes.apply(recipe, image, (32, 32), Fixed(draw))
+
+    assert_rounded(seen(brightness=strength), factor * image)
+    mean = luminance(image).mean()
+    atol = 1.1 * strength * (channels == 3) * 0.02  # ties of luminances
+    np.testing.assert_allclose(
+        seen(contrast=strength),
+        np.clip(factor * (image - mean) + mean, 0, 255),
+        rtol=0,
+        atol=0.501 + atol,
+    )
+    if channels == 3:
+        np.testing.assert_allclose(
+            seen(saturation=strength), slow_saturation(image, factor), atol=1
+        )
+    else:
+        np.testing.assert_array_equal(seen(saturation=strength, hue=0.5), image)
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.3, 0.999])
+@pytest.mark.parametrize("strength", [0.1, 0.2, 0.5])
+def test_jitter_of_hue(draw, strength):
+    image = noise((16, 16, 3))
+    recipe = WHOLE._replace(jitter_probability=1.0, hue=strength)
+    seen = view_recipes.apply(recipe, image, (16, 16), Fixed(draw))
+    off = np.abs(seen - slow_hue(image, strength * (2 * draw - 1)))
+    # There are 256 hues, and a sixth of the circle is 255 levels of one channel.
+    assert off.mean() < 1.5
+    assert off.max() <= 12
+    # The largest and the smallest channel only change places.
+    np.testing.assert_allclose(seen.max(-1), image.max(-1).astype(int), atol=1)
+
+
+def test_jitter_applies_its_changes_in_the_order_drawn():
+    image = noise((32, 32, 3))
+    recipe = WHOLE._replace(
+        brightness=0.8, contrast=0.8, saturation=0.8, jitter_probability=1.0
+    )
+    slow = dict(b=slow_brightness, c=slow_contrast, s=slow_saturation)
+    # The orders of permutations(brightness, contrast, saturation, hue): 24 of them.
+    for draw, order in [(0.01, "bcs"), (0.09, "bsc"), (0.6, "sbc"), (0.99, "scb")]:
+        expected = image
+        for name in order:
+            expected = slow[name](expected, 0.2 + 1.6 * draw)
+        seen = view_recipes.apply(recipe, image, (32, 32), Fixed(draw))
+        np.testing.assert_allclose(seen, expected, atol=3)
+
+
+def test_either_change_of_the_jitter_comes_first_half_of_the_time():
+    image = np.array([[100, 200]], np.uint8).repeat(2, axis=0)[:, :, None]
+    recipe = WHOLE._replace(brightness=0.8, contrast=0.8, jitter_probability=1.0)
+    firsts = []
+    for seed in range(800):
+        draws = np.random.default_rng(seed).random(33)
+        brightness, contrast = 0.2 + 1.6 * draws[24:26]
+        one = slow_contrast(slow_brightness(image, brightness), contrast)
+        other = slow_brightness(slow_contrast(image, contrast), brightness)
+        if np.abs(one - other).max() < 6:
+            continue  # nothing was clipped, so both orders give the same
+        seen = view(recipe, image, seed=seed)
+        off = [np.abs(seen - each).max() for each in (one, other)]
+        assert min(off) <= 2
+        firsts.append(off[0] < off[1])
+    assert len(firsts) > 100
+    assert 0.35 < np.mean(firsts) < 0.65
+
+
+@pytest.mark.parametrize("recipe", [EVERYTHING, RECIPES["dino_global_2"]])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_solarise_and_greyscale(recipe, channels):
+    image = noise((40, 40, channels))
+    recipe = recipe._replace(grey_probability=0.0, solarise_probability=0.0)
+    for seed in range(10):
+        plain = view(recipe, image, (24, 24), seed)
+        solarised = view(
+            recipe._replace(solarise_probability=1.0), image, (24, 24), seed
+        )
+        expected = np.where(plain >= 128, 255 - plain.astype(int), plain)
+        np.testing.assert_array_equal(solarised, expected)
+        # Greyscale comes before the blur.
+        sharp = recipe._replace(blur_probability=0.0)
+        plain = view(sharp, image, (24, 24), seed)
+        grey = view(sharp._replace(grey_probability=1.0), image, (24, 24), seed)
+        if channels == 1:
+            np.testing.assert_array_equal(grey, plain)
+        else:
+            exact = (plain @ LUMINANCE)[:, :, None].repeat(3, axis=2)
+            np.testing.assert_allclose(grey, exact, rtol=0, atol=0.51)
+
+
+# --- blur ---
+
+
+def dot_and_blurred(size: int, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """A bright square on black, and its blurred view; both as shares of their sum."""
+    image = np.zeros((size, size, 1), np.uint8)
+    image[size // 2 - 4 : size // 2 + 5, size // 2 - 4 : size // 2 + 5] = 255
+    recipe = WHOLE._replace(blur_probability=1.0, blur_sigma=(sigma, sigma))
+    seen = view(recipe, image).astype(np.float64)
+    return image / image.sum(), seen / seen.sum()
+
+
+@pytest.mark.parametrize("size", [112, 224, 448])
+def test_blur_has_the_sigma_asked_for_scaled_with_the_view(size):
+    y = np.arange(size, dtype=np.float64)
+    before, after = (
+        share.sum(axis=(1, 2)) @ y**2 - (share.sum(axis=(1, 2)) @ y) ** 2
+        for share in dot_and_blurred(size, 2.0)
+    )
+    assert math.sqrt(after - before) == pytest.approx(2.0 * size / 224, rel=0.08)
+
+
+def test_blur_scales_with_the_shorter_side():
+    image = noise((64, 64, 1))
+    recipe = WHOLE._replace(blur_probability=1.0, blur_sigma=(7.0, 7.0))
+    for size, sigma in [((64, 128), 2.0), ((128, 64), 2.0), ((96, 96), 3.0)]:
+        sharp = view(WHOLE, image, size)
+        expected = cv2.GaussianBlur(sharp.astype(np.float64), (31, 31), sigma)
+        np.testing.assert_allclose(view(recipe, image, size)[:, :, 0], expected, atol=2)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_blur_keeps_the_mean_and_removes_detail(channels):
+    image = noise((224, 224, channels))
+    recipe = WHOLE._replace(blur_probability=1.0, blur_sigma=(0.1, 2.0))
+    spread = []
+    for seed in range(10):
+        seen = view(recipe, image, seed=seed)
+        np.testing.assert_allclose(
+            seen.mean(axis=(0, 1)), image.mean(axis=(0, 1)), atol=0.6
+        )
+        spread.append(seen.std())
+    assert min(spread) < 16  # sigma 2 leaves 1 / (2 * sqrt(pi) * 2) of 74
+    assert max(spread) > 40
+
+
+def test_blur_of_no_width_is_none():
+    image = noise()
+    recipe = WHOLE._replace(blur_probability=1.0, blur_sigma=(0.0, 0.0))
+    np.testing.assert_array_equal(view(recipe, image), image)

@@ -1,0 +1,226 @@
+"""The terms of POE against loops and golden values, and by their properties."""
+
+import jax
+import jax.numpy as jnp
+import loss_checks
+import numpy as np
+import pytest
+
+from cloc_jax.losses.probabilistic import GAUSSIAN_DISTANCES, poe_terms
+
+MARGIN = 2.0
+WEIGHTS = (1.0, 0.5, 2.0)  # so that no term can hide another
+NAMES = {
+    "JDistance": "j",
+    "Wasserstein": "wasserstein",
+    "Bhattacharyya": "bhattacharyya",
+    "HellingerDistance": "hellinger",
+}
+
+
+def terms(b, where=None, distance="j", margin=MARGIN):
+    return poe_terms(
+        b["logits"],
+        b["mean"],
+        b["log_variance"],
+        b["labels"],
+        margin=margin,
+        distance=distance,
+        where=where,
+    )
+
+
+def weighted(distance):
+    def function(b, where):
+        found = terms(b, where, distance)
+        return sum(w * t for w, t in zip(WEIGHTS, found, strict=True))
+
+    return loss_checks.Loss(function, axes={"logits": 1})
+
+
+LOSSES = {distance: weighted(distance) for distance in GAUSSIAN_DISTANCES}
+every = pytest.mark.parametrize("distance", GAUSSIAN_DISTANCES)
+
+
+def batch(size=8, samples=3, ranks=8, dim=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "logits": rng.normal(size=(samples, size, ranks)),
+        "mean": rng.normal(size=(size, dim)),
+        "log_variance": rng.normal(size=(size, dim)),
+        "labels": rng.integers(0, ranks, size),
+    }
+
+
+def arrays(**options):
+    return jax.tree.map(jnp.asarray, loss_checks.cast(batch(**options), np.float32))
+
+
+def gaussian_distance(distance, m, v, n, w):
+    """As in the released code, in variances."""
+
+    def kl(m, v, n, w):
+        return 0.5 * np.sum(np.log(w) - np.log(v) + v / w + (m - n) ** 2 / w - 1)
+
+    if distance == "j":
+        return kl(m, v, n, w) + kl(n, w, m, v)
+    if distance == "wasserstein":
+        return np.sqrt(np.sum((m - n) ** 2) + np.sum((np.sqrt(v) - np.sqrt(w)) ** 2))
+    both = (v + w) / 2
+    bhattacharyya = np.sum((m - n) ** 2 / both) / 8 + 0.5 * np.sum(
+        np.log(both) - (np.log(v) + np.log(w)) / 2
+    )
+    if distance == "bhattacharyya":
+        return bhattacharyya
+    return np.sqrt(1 - np.exp(-bhattacharyya))
+
+
+def oracle(b, distance):
+    y, mean, variance = b["labels"], b["mean"], np.exp(b["log_variance"])
+    size = len(y)
+    entropies = []
+    for logits in b["logits"]:
+        for i in range(size):
+            entropies.append(np.log(np.exp(logits[i]).sum()) - logits[i, y[i]])
+    kl = np.mean(np.sum(mean**2 + variance - np.log(variance) - 1, axis=1) / 2)
+
+    def d(i, j):
+        return gaussian_distance(distance, mean[i], variance[i], mean[j], variance[j])
+
+    hinges = []
+    for i in range(size):
+        j = (i + 1) % size
+        wanted = abs(y[i] - y[j])
+        best = None
+        for k in range(size):
+            miss = abs(abs(y[i] - y[k]) - wanted)
+            if k != i and miss > 0 and (best is None or miss < best[0]):
+                best = miss, k
+        if best is not None:
+            k = best[1]
+            sign = np.sign(wanted - abs(y[i] - y[k]))
+            hinge = sign * (d(i, k) - d(i, j)) + MARGIN
+            if hinge > 0:
+                hinges.append(hinge)
+    ordinal = np.mean(hinges) if hinges else 0.0
+    return np.dot(WEIGHTS, [np.mean(entropies), kl, ordinal])
+
+
+@every
+def test_equals_loops(distance):
+    loss_checks.check_oracle(
+        LOSSES[distance],
+        lambda b: oracle(b, distance),
+        batch(size=6, samples=2, ranks=5),
+    )
+
+
+def test_equals_released_code(baselines):
+    fields = "cross_entropy", "kl", "ordinal"
+    inputs = "logits", "mean", "log_variance"
+    for name, case in baselines["poe"].items():
+        distance, margin = NAMES[name.split("_")[1]], float(case["margin"])
+
+        def total(varied, labels, distance=distance, margin=margin):
+            found = terms(varied | {"labels": labels}, None, distance, margin)
+            return sum(found), found
+
+        with jax.enable_x64():  # not compiled as a whole: many cases, few shapes
+            b = {k: jnp.asarray(case[k]) for k in (*inputs, "labels")}
+            labels = b.pop("labels")
+            gradients, found = jax.grad(total, has_aux=True)(b, labels)
+        want = {k: case["grad_" + k] for k in inputs}, [case[f] for f in fields]
+        loss_checks.assert_close((gradients, list(found)), want, 1e-10)
+
+
+@every
+@pytest.mark.parametrize("kind", loss_checks.DEGENERATE)
+def test_degenerate_batches_are_finite(distance, kind):
+    b = batch()
+    if kind == "large":  # 1e3 is no logarithm of a variance
+        b["log_variance"] /= 100
+    loss_checks.check_degenerate(LOSSES[distance], b, kind)
+
+
+@every
+def test_padding(distance):
+    loss_checks.check_padding(LOSSES[distance], batch())
+
+
+@every
+def test_devices(distance):
+    loss_checks.check_devices(LOSSES[distance], batch())
+
+
+def test_bfloat16():
+    loss_checks.check_bfloat16(LOSSES["j"], batch())
+
+
+def test_cross_entropy_is_of_each_sample_not_of_their_mean():
+    b = arrays()
+    found = terms(b).cross_entropy
+    single = [
+        terms(b | {"logits": b["logits"][t : t + 1]}).cross_entropy for t in range(3)
+    ]
+    np.testing.assert_allclose(found, np.mean(single), rtol=1e-6)
+    mean = terms(b | {"logits": b["logits"].mean(0, keepdims=True)}).cross_entropy
+    assert mean < found - 0.01  # Jensen
+
+
+def test_the_order_of_the_batch_is_the_callers():
+    """The second is the next row: only a batch in random order makes it random."""
+    b = arrays()
+    order = np.random.default_rng(3).permutation(8)
+    moved = {k: v[:, order] if k == "logits" else v[order] for k, v in b.items()}
+    one, two = terms(b), terms(moved)
+    np.testing.assert_allclose(two[:2], one[:2], rtol=1e-5)
+    assert abs(one.ordinal - two.ordinal) > 1e-3
+
+
+@every
+def test_ties_are_no_third(distance):
+    """One rank, or two samples: no third differs from the second."""
+    b = arrays()
+    same = terms(b | {"labels": jnp.zeros(8, jnp.int32)}, distance=distance)
+    two = terms(b, jnp.arange(8) < 2, distance)
+    assert same.ordinal == 0 and two.ordinal == 0
+
+
+def test_the_nearest_rank_that_differs_is_the_third():
+    """Ranks 0, 2, 3, 9, by hand; one dimension, so that only the means count."""
+    position = np.asarray([0.0, 10.0, 20.0, 50.0])
+    b = {
+        "logits": jnp.zeros((1, 4, 10)),
+        "mean": jnp.asarray(position[:, None], jnp.float32),
+        "log_variance": jnp.zeros((4, 1)),
+        "labels": jnp.asarray([0, 2, 3, 9], jnp.int32),
+    }
+    # (i, j, k): k as near as can be to |y_i - y_j|, without being equal.
+    triples = [(0, 1, 2), (1, 2, 0), (2, 3, 0), (3, 0, 1)]
+    y, hinges = [0, 2, 3, 9], []
+    for i, j, k in triples:
+        sign = np.sign(abs(y[i] - y[j]) - abs(y[i] - y[k]))
+        d_j, d_k = abs(position[i] - position[j]), abs(position[i] - position[k])
+        hinges.append(max(0, sign * (d_k - d_j) + 11))
+    want = np.sum(hinges) / np.count_nonzero(hinges)
+    got = terms(b, distance="wasserstein", margin=11.0).ordinal
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("distance", ["wasserstein", "hellinger", "bhattacharyya"])
+def test_gaussians_that_nearly_agree_have_a_distance(distance):
+    """Rounding would make the root's argument negative, and so NaN."""
+    b = arrays(size=64, ranks=4)
+    tiny = 1e-4 * np.random.default_rng(0).normal(size=(2, 64, 2))
+    b["mean"] = jnp.asarray(tiny[0], jnp.float32)
+    b["log_variance"] = jnp.asarray(1 + tiny[1], jnp.float32)
+    ours = LOSSES[distance](b)
+    with jax.enable_x64():
+        doubles = {k: np.float64(v) for k, v in b.items() if k != "labels"}
+        want = LOSSES[distance](b | doubles)
+    loss_checks.assert_close(ours, want, 2e-3)
+
+
+def test_unknown_distance():
+    with pytest.raises(Exception, match="geodesic"):
+        terms(arrays(), distance="geodesic")
