@@ -137,11 +137,19 @@ def get_config() -> ConfigDict:
     # Every method has its settings under its own name; those of a method that is not
     # the chosen one must be left alone. docs/methods.md says what each method is.
     config.method = ConfigDict()
-    config.method.name = "cloc"  # or ce (cross-entropy alone), gol, simclr
-    config.method.ce = ConfigDict()
+    # cloc, ce (cross-entropy alone), orcnn, poe, gol, rnc, simclr, supcon, coral, corn,
+    # sord or clm.
+    config.method.name = "cloc"
     config.method.cloc = _cloc()
+    for name in ("ce", "orcnn", "coral", "corn"):
+        config.method[name] = ConfigDict()  # nothing to set
+    config.method.poe = _poe()
     config.method.gol = _gol()
+    config.method.rnc = _rnc()
     config.method.simclr = _simclr()
+    config.method.supcon = _supcon()
+    config.method.sord = _sord()
+    config.method.clm = _clm()
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
@@ -215,15 +223,41 @@ def _cloc() -> ConfigDict:
     return cloc
 
 
+def _poe() -> ConfigDict:
+    """POE: every image a Gaussian, whose distances follow the order of the ranks."""
+    poe = ConfigDict()
+    poe.width = 0  # of the Gaussians; 0 for the encoder's width
+    poe.samples = 50  # drawn from each Gaussian in training
+    poe.dropout = 0.5
+    poe.divergence_weight = 1e-4  # of the divergence from a standard Gaussian
+    poe.order_weight = 1e-4  # of the hinge on triplets
+    poe.margin = 5.0  # of that hinge
+    poe.distance = "j"  # of Gaussians: j, wasserstein, bhattacharyya or hellinger
+    return poe
+
+
 def _gol() -> ConfigDict:
     """GOL: order and metric losses on reference points, prediction by kNN."""
     gol = ConfigDict()
+    gol.width = 128  # ours: of the projection that makes embeddings signed
     gol.references = 0  # reference points along the order; 0 for one per rank
     gol.margin = 0.25  # of the metric loss
     gol.tau = 0  # ranks up to this far apart count as alike
-    gol.pairs = 0  # pairs per batch; 0 for half as many as images
-    gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)  # tried on validation
+    gol.pairs = 0  # per batch; 0 for half as many as images
+    # Numbers of neighbours, of which the best on validation data is taken.
+    gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)
     return gol
+
+
+def _rnc() -> ConfigDict:
+    """RnC: pretraining by ranked distances, then a linear regression."""
+    rnc = ConfigDict()
+    rnc.temperature = 2.0
+    rnc.downstream = "probe"  # or full, as for simclr
+    # The authors': 0.5 at batch 256, 400 epochs, and 0.05 at batch 64.
+    rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
+    rnc.probe = _stage("sgd", 0.05, epochs=100)
+    return rnc
 
 
 def _simclr() -> ConfigDict:
@@ -234,14 +268,50 @@ def _simclr() -> ConfigDict:
     simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
     # probe: a linear classifier on the frozen encoder; full: the encoder is trained on.
     simclr.downstream = "probe"
-    simclr.pretrain = _stage("lars", 0.3, epochs=100, warmup_epochs=10.0)
-    simclr.pretrain.weight_decay = 1e-6
-    simclr.probe = _stage("sgd", 0.1, epochs=90)
+    # The authors': rates of 0.3 and 0.1 times batch / 256.
+    simclr.pretrain = _stage(
+        "lars", 0.075, epochs=100, warmup_epochs=10.0, weight_decay=1e-6
+    )
+    simclr.probe = _stage("sgd", 0.025, epochs=90)
     return simclr
 
 
+def _supcon() -> ConfigDict:
+    """SupCon: contrastive pretraining with ranks, then a linear probe."""
+    supcon = ConfigDict()
+    supcon.temperature = 0.1  # the authors' README; 0.07 in their code
+    supcon.base_temperature = 0.07
+    supcon.width = 128  # of the projection that the contrast acts on
+    supcon.downstream = "probe"  # or full, as for simclr
+    # The authors': 0.05 at batch 256 for 1000 epochs, and 5 at batch 512.
+    supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)
+    supcon.probe = _stage("sgd", 0.5, epochs=100)
+    return supcon
+
+
+def _sord() -> ConfigDict:
+    """SORD: soft labels that fall with the distance of ranks."""
+    sord = ConfigDict()
+    sord.alpha = 1.0  # larger: closer to plain labels
+    sord.distance = "squared"  # or absolute
+    return sord
+
+
+def _clm() -> ConfigDict:
+    """CLM: a cumulative link model with learned thresholds."""
+    clm = ConfigDict()
+    clm.first = 0.0  # where the lowest threshold starts
+    clm.gap = 2.0  # between thresholds at the start
+    return clm
+
+
 def _stage(
-    optimizer: str, learning_rate: float, *, epochs: int, warmup_epochs: float = 0.0
+    optimizer: str,
+    learning_rate: float,
+    *,
+    epochs: int,
+    warmup_epochs: float = 0.0,
+    weight_decay: float = 0.0,
 ) -> ConfigDict:
     """A stage with its own optimizer: settings that go before config.optimizer's."""
     stage = ConfigDict()
@@ -249,6 +319,6 @@ def _stage(
     stage.learning_rate = learning_rate
     stage.schedule = "cosine"
     stage.warmup_epochs = warmup_epochs
-    stage.weight_decay = 0.0
+    stage.weight_decay = weight_decay
     stage.epochs = epochs  # at most
     return stage

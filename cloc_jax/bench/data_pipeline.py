@@ -130,7 +130,7 @@ def _time(
 def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:
     """What is done to an item, from the least to all but making batches of it."""
     bare = Prepared(
-        train.original,
+        train.original(),
         size=tuple(config.data.size),
         crop=None,
         equalize=False,
@@ -143,7 +143,7 @@ def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:
         return draw(item, pipeline.generator((config.seed, 0, item)))
 
     return {
-        "decode": train.original.__getitem__,
+        "decode": train.original().__getitem__,
         BARE: bare.__getitem__,
         "decode, prepare": train.whole,
         "+ augment": augment,

@@ -6,7 +6,7 @@ needed to go on where a run stopped.
 
 import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,6 +14,7 @@ MODES = ("natural", "balanced")
 SAMPLERS = ("rank_pairs", "shuffled", "triples")
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Item indices of every training batch."""
 

@@ -9,7 +9,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -52,12 +52,11 @@ class Source(Protocol):
             for item, known in zip(self.ids, stats, strict=True)
         ]
 
-    @property
     def original(self) -> "Source":
         """The images as they come, before they are prepared."""
         return self
 
-    def with_labels(self, labels: np.ndarray) -> Self:
+    def with_labels(self, labels: np.ndarray) -> "Source":
         """The same items with other labels."""
         other = copy.copy(self)
         other.labels = labels
@@ -84,9 +83,8 @@ class Subset(Source):
         marks = self._source.stamps()
         return [marks[i] for i in self._items]
 
-    @property
     def original(self) -> Source:
-        before = self._source.original
+        before = self._source.original()
         return self if before is self._source else Subset(before, self._items)
 
 
@@ -126,9 +124,8 @@ class Prepared(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
-    @property
     def original(self) -> Source:
-        return self._source.original
+        return self._source.original()
 
     @property
     def is_kept(self) -> bool:
@@ -164,9 +161,8 @@ class KeptFeatures(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
-    @property
     def original(self) -> Source:
-        return self._source.original
+        return self._source.original()
 
     def draw(self, item: int, rng: np.random.Generator) -> np.ndarray:
         """The features of one of the item's views."""

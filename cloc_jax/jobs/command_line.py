@@ -62,7 +62,7 @@ def numbers(kind: type, least: float, wanted: str) -> Callable[[str], list]:
         except ValueError:
             values = []
         if not values or min(values) < least:
-            raise argparse.ArgumentTypeError(f"is {text}; give {wanted}")
+            raise argparse.ArgumentTypeError(f"got {text}; give {wanted}")
         return values
 
     return read
@@ -78,7 +78,7 @@ def at_least(least: int) -> Callable[[str], int]:
             value = least - 1
         if value < least:
             raise argparse.ArgumentTypeError(
-                f"is {text}; give a whole number, {least} or more"
+                f"got {text}; give a whole number, {least} or more"
             )
         return value
 

@@ -6,9 +6,29 @@ from typing import Any
 
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
+from cloc_jax.methods.cumulative import clm, coral, corn, orcnn
+from cloc_jax.methods.gol import gol
 from cloc_jax.methods.interface import Method
+from cloc_jax.methods.poe import poe
+from cloc_jax.methods.rnc import rnc
+from cloc_jax.methods.simclr import simclr
+from cloc_jax.methods.sord import sord
+from cloc_jax.methods.supcon import supcon
 
-METHODS: dict[str, Callable[..., Method]] = {"ce": ce, "cloc": cloc}
+METHODS: dict[str, Callable[..., Method]] = {
+    "cloc": cloc,
+    "ce": ce,
+    "orcnn": orcnn,
+    "poe": poe,
+    "gol": gol,
+    "rnc": rnc,
+    "simclr": simclr,
+    "supcon": supcon,
+    "coral": coral,
+    "corn": corn,
+    "sord": sord,
+    "clm": clm,
+}
 
 
 def build(name: str, settings: Mapping[str, Any], shared: Mapping[str, Any]) -> Method:

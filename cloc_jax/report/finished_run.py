@@ -35,7 +35,7 @@ def write_results(config: ConfigDict, folder: RunFolder) -> run_scores.Results:
                 "test": (results.embeddings, test.labels),
             },
             found=results.test,
-            images=test.original,
+            images=test.original(),
         )
         html_page.write_report(folder.path)
     return results
@@ -49,6 +49,6 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
     path.mkdir(exist_ok=True)
     for rank, name in enumerate(dataset.ranks):
         for item in np.flatnonzero(source.labels == rank)[:1]:
-            image = source.original[int(item)]  # not yet prepared: `predict` does that
+            image = source.original()[int(item)]  # `predict` prepares it
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
             cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)

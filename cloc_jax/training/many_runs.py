@@ -353,6 +353,12 @@ def _slice(models: ModelState, i: int) -> ModelState:
     return jax.device_put(one, jax.local_devices()[0])
 
 
+def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
+    if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.clone(jnp.broadcast_to(jax.random.key(0), like.shape))
+    return jnp.zeros(like.shape, like.dtype)
+
+
 def over_runs(
     function: Callable, mesh: Mesh, goes_on: jax.Array, shared: Any, *stacked: Any
 ) -> Any:
@@ -366,7 +372,7 @@ def over_runs(
             return function(shared, *arguments)
 
         shapes = jax.eval_shape(going_on, arguments)
-        ended = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        ended = jax.tree.map(_zeros, shapes)
         return jax.lax.cond(alive, going_on, lambda _: ended, arguments)
 
     def of_device(shared, goes_on, stacked):

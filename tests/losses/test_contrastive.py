@@ -1,5 +1,7 @@
 """SupCon and NT-Xent against loops and golden values, and by their properties."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import loss_checks
@@ -11,6 +13,7 @@ from cloc_jax.losses.contrastive import nt_xent, supcon
 TEMPERATURE, BASE = 0.3, 0.07
 
 
+@functools.partial(jax.jit, static_argnames=("temperature", "base"))
 def call_supcon(b, where=None, temperature=TEMPERATURE, base=BASE):
     return supcon(
         b["features"],
@@ -21,6 +24,7 @@ def call_supcon(b, where=None, temperature=TEMPERATURE, base=BASE):
     )
 
 
+@functools.partial(jax.jit, static_argnames="temperature")
 def call_nt_xent(b, where=None, temperature=TEMPERATURE):
     return nt_xent(b["features"], temperature=temperature, where=where)
 

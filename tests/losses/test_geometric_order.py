@@ -1,6 +1,7 @@
 """The terms of GOL against loops and golden values, and by their properties."""
 
 import fractions
+import functools
 import itertools
 
 import jax
@@ -16,6 +17,7 @@ WEIGHTS = (1.0, 2.0, 3.0)  # so that no term can hide another
 PAIRS = ("labels", "base", "reference")
 
 
+@functools.partial(jax.jit, static_argnames=("ranks", "margin", "tau"))
 def terms(b, where=None, ranks=RANKS, margin=MARGIN, tau=1):
     return gol_terms(
         b["embeddings"],
@@ -240,7 +242,7 @@ def test_degenerate_batches_are_finite(kind, tau):
         assert np.isfinite(array).all()
         assert kind != "no pair" or not array.any()
     if kind == "at a point":
-        assert terms(b, tau=tau).center == 0
+        assert terms(b, tau=tau).center < 1e-6  # 0 up to rounding, which XLA may fuse
 
 
 def test_padding_of_pairs():

@@ -12,6 +12,7 @@ CROPS, STUDENT, TEACHER = 4, 0.1, 0.04
 CONSTANTS = ("teacher", "center")
 
 
+@jax.jit
 def call(b, where=None):
     """With [crop, sample, out] arrays, which are reshaped to what the loss takes."""
     out = b["student"].shape[-1]

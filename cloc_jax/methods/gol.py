@@ -1,0 +1,146 @@
+"""GOL: embeddings ordered along reference points, ranks by nearest neighbours.
+
+Lee et al., "Geometric Order Learning for Rank Estimation", NeurIPS 2022. Unit
+embeddings lie around learned reference points; the loss orders pairs of images along
+them, keeps ranks apart by a margin and draws each image to its point.
+
+Differences from the released code: the number of neighbours and the epoch are chosen on
+validation data, not on test data; pairs are drawn from a batch of any size, and one
+without a pair of equal ranks is fine; a linear projection makes embeddings signed,
+where the authors leave out the encoder's last ReLU.
+"""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from cloc_jax import losses
+from cloc_jax.encoders import Encoder
+from cloc_jax.methods import nearest, stop_rules
+from cloc_jax.methods.interface import NETWORK, Method, Readout, Stage
+
+REFERENCES = "references"  # the parameter group
+# Reference points that start on a half circle, as the authors do.
+HALF_CIRCLE = (2, 3, 5)
+
+
+class Embedder(nnx.Module):
+    """Encoder and projection to the sphere, with reference points on it."""
+
+    def __init__(self, encoder: Encoder, width: int, points: int, *, rngs: nnx.Rngs):
+        self.encoder = encoder
+        self.head = nnx.Linear(encoder.features, width, rngs=rngs)
+        draw = nnx.initializers.normal(1.0)
+        self.references = nnx.Param(draw(rngs.params(), (points, width), jnp.float32))
+
+    def __call__(self, images) -> Float[Array, "batch dim"]:
+        return losses.unit_vectors(self.head(self.encoder(images)))
+
+
+def gol(
+    *,
+    num_ranks: int,
+    batch_size: int,
+    limits: stop_rules.Limits,
+    width: int,
+    references: int,
+    margin: float,
+    tau: int,
+    pairs: int,
+    neighbours: Sequence[int],
+) -> Method:
+    """One stage; see `configs/base.py` for what each setting means."""
+    points = references or num_ranks
+    if points < 2 or width < 2 or pairs < 0 or margin < 0 or tau < 0:
+        raise ValueError(
+            f"method.gol has references {references}, width {width}, pairs {pairs}, "
+            f"margin {margin} and tau {tau}; use at least 2 points and 2 dimensions, "
+            "and 0 or more of the others."
+        )
+    if not neighbours or min(neighbours) < 1:
+        raise ValueError(
+            f"method.gol.neighbours is {tuple(neighbours)}; give the numbers of "
+            "neighbours to choose from, such as (2, 6, 10)."
+        )
+    count = pairs or batch_size // 2
+
+    def init(encoder, rngs):
+        return Embedder(encoder, width, points, rngs=rngs)
+
+    def enter(model, context, rngs):
+        if points not in HALF_CIRCLE:
+            return
+        plane = jax.random.normal(rngs.params(), (width, 2), jnp.float32)
+        basis = jnp.linalg.qr(plane)[0]
+        angles = jnp.linspace(0.0, math.pi, points, dtype=jnp.float32)
+        circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        model.references[...] = circle @ basis.T
+
+    def loss(model, batch, rngs):
+        base, reference, where = draw_pairs(
+            rngs.params(), batch["label"], batch["mask"], count
+        )
+        terms = losses.gol_terms(
+            model(batch["image"]),
+            model.references[...],
+            batch["label"],
+            base,
+            reference,
+            num_ranks=num_ranks,
+            margin=margin,
+            tau=tau,
+            where=where,
+        )
+        return sum(terms), terms._asdict()
+
+    def embed(model, images):
+        return model(images)
+
+    def predict(model, images, support):
+        return nearest.predict_by_neighbours(
+            model(images), support, most=max(neighbours), num_ranks=num_ranks
+        )
+
+    def fit(model, train, val):
+        return nearest.fit_neighbours(train, val, neighbours)
+
+    def readouts(model):
+        if points != num_ranks:
+            return {}
+        unit = losses.unit_vectors(model.references[...])
+        cosines = jnp.clip(jnp.sum(unit[1:] * unit[:-1], axis=1), -1, 1)
+        return {"reference_angles": Readout(jnp.degrees(jnp.arccos(cosines)))}
+
+    stage = Stage(
+        name="fit",
+        loss=loss,
+        trains=dict.fromkeys((*NETWORK, REFERENCES), {}),
+        stop=stop_rules.by_validation(limits),
+        enter=enter,
+        hand_over="best",
+    )
+    return Method(init, (stage,), embed, predict, fit, readouts)
+
+
+def draw_pairs(
+    key: Array, labels: Array, mask: Array, count: int
+) -> tuple[Array, Array, Array]:
+    """Base and reference of random pairs, and which of them there are.
+
+    Whether the base is above, below or alike is drawn evenly; a relation that no pair
+    of the batch has gives pairs that do not count.
+    """
+    relation_key, pair_key = jax.random.split(key)
+    first, second = labels[:, None], labels[None, :]
+    size = len(labels)
+    real = mask[:, None] & mask[None, :] & ~jnp.eye(size, dtype=bool)
+    relations = jnp.stack([first > second, first < second, first == second])
+    possible = (relations & real[None]).reshape(3, size * size)
+    relation = jax.random.randint(relation_key, (count,), 0, 3)
+    logits = jnp.where(possible[relation], 0.0, -jnp.inf)
+    chosen = jax.random.categorical(pair_key, logits, axis=1)
+    return chosen // size, chosen % size, possible.any(1)[relation]

@@ -1,0 +1,65 @@
+"""Prediction by nearest neighbours in the training embeddings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from cloc_jax.methods.interface import Labelled, Prediction, Support
+
+
+def fit_neighbours(
+    train: Labelled, val: Labelled, candidates: Sequence[int]
+) -> Support:
+    """The bank of training embeddings, and the k with the least validation MAE."""
+    most = min(max(candidates), len(train.labels))
+    bank = np.asarray(train.embeddings, np.float32)
+    labels = np.asarray(train.labels, np.int32)
+    nearest = neighbour_labels(jnp.asarray(val.embeddings), bank, labels, most)
+    running = np.cumsum(np.asarray(nearest), axis=1)  # [item, k]
+    tried = sorted({min(k, most) for k in candidates})
+    errors = [
+        np.abs(np.round(running[:, k - 1] / k) - val.labels).mean() for k in tried
+    ]
+    return {
+        "bank": bank,
+        "labels": labels,
+        "k": np.asarray(tried[int(np.argmin(errors))], np.int32),
+    }
+
+
+def predict_by_neighbours(
+    embeddings: Float[Array, "batch dim"],
+    support: Any,
+    *,
+    most: int,
+    num_ranks: int,
+) -> Prediction:
+    """The mean label of the k nearest, half rounded to even, and the neighbours' share
+    above each boundary.
+
+    `most` is the largest k that `fit_neighbours` may have chosen.
+    """
+    most = min(most, support["bank"].shape[0])
+    labels = neighbour_labels(embeddings, support["bank"], support["labels"], most)
+    counts = (jnp.arange(most) < support["k"])[None, :]
+    k = support["k"].astype(embeddings.dtype)
+    boundaries = jnp.arange(num_ranks - 1)[None, None, :]
+    is_above = (labels[:, :, None] > boundaries) & counts[:, :, None]
+    above = is_above.sum(1) / k
+    mean = jnp.sum(labels, axis=1, where=counts) / k
+    return Prediction(jnp.round(mean).astype(jnp.int32), above=above)
+
+
+def neighbour_labels(
+    embeddings: Float[Array, "batch dim"], bank: Any, labels: Any, count: int
+) -> Array:
+    """Labels [batch, count] of the nearest in the bank, the nearest first."""
+    bank = jnp.asarray(bank)
+    # |a - b|^2 without |a|^2, which does not change the order.
+    cross = jnp.matmul(embeddings.astype(bank.dtype), bank.T, precision="highest")
+    closeness = 2 * cross - jnp.sum(bank**2, axis=1)[None, :]
+    return jnp.asarray(labels)[jax.lax.top_k(closeness, count)[1]]

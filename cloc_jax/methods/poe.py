@@ -1,0 +1,130 @@
+"""POE: every image a Gaussian, whose distances follow the order of the ranks.
+
+Li et al., "Learning Probabilistic Ordinal Embeddings for Uncertainty-Aware Regression",
+CVPR 2021. The loss is the cross-entropy of drawn samples, the divergence from a
+standard Gaussian, and a hinge on the distances of triplets.
+
+Differences from the released code: a triplet takes the next image of the batch, so the
+batch is permuted first, as our batches put images of one rank side by side; the epoch
+is chosen on validation data that shares no subject with training where subjects are
+known; both heads start at random for every encoder.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from cloc_jax import losses
+from cloc_jax.encoders import Encoder
+from cloc_jax.methods import stop_rules
+from cloc_jax.methods.interface import NETWORK, Method, Prediction, Stage
+
+DISTANCES = ("j", "wasserstein", "bhattacharyya", "hellinger")
+
+
+class Gaussian(nnx.Module):
+    """Mean and log variance of an image's embedding, and a classifier of samples."""
+
+    def __init__(
+        self,
+        features: int,
+        width: int,
+        num_ranks: int,
+        dropout: float,
+        *,
+        rngs: nnx.Rngs,
+    ):
+        self.mean = nnx.Linear(features, width, rngs=rngs)
+        self.spread = nnx.Linear(features, width, rngs=rngs)
+        self.norm = nnx.BatchNorm(
+            width,
+            momentum=0.9,
+            epsilon=1e-3,
+            use_bias=False,
+            use_scale=False,
+            rngs=rngs,
+        )
+        self.classifier = nnx.Linear(width, num_ranks, rngs=rngs)
+        self.dropout = nnx.Dropout(dropout)
+
+    def embed(self, features, rngs: nnx.Rngs | None = None):
+        """Mean and log variance, each [batch, width]."""
+        features = self.dropout(features, rngs=rngs)
+        return jax.nn.relu(self.mean(features)), self.norm(self.spread(features))
+
+
+class Probabilistic(nnx.Module):
+    """Encoder and Gaussian head."""
+
+    def __init__(self, encoder: Encoder, head: Gaussian):
+        self.encoder, self.head = encoder, head
+
+
+def poe(
+    *,
+    num_ranks: int,
+    limits: stop_rules.Limits,
+    width: int,
+    samples: int,
+    dropout: float,
+    divergence_weight: float,
+    order_weight: float,
+    margin: float,
+    distance: str,
+) -> Method:
+    """One stage; see `configs/base.py` for what each setting means."""
+    if distance not in DISTANCES:
+        raise ValueError(
+            f"method.poe.distance is {distance!r}; use one of {', '.join(DISTANCES)}."
+        )
+    if samples < 1 or width < 0 or not 0 <= dropout < 1:
+        raise ValueError(
+            f"method.poe has samples {samples}, width {width} and dropout {dropout}; "
+            "use 1 or more, 0 or more, and a share below 1."
+        )
+
+    def init(encoder, rngs):
+        inner = width or encoder.features
+        head = Gaussian(encoder.features, inner, num_ranks, dropout, rngs=rngs)
+        return Probabilistic(encoder, head)
+
+    def loss(model, batch, rngs):
+        head, label, mask = model.head, batch["label"], batch["mask"]
+        mean, log_variance = head.embed(model.encoder(batch["image"]), rngs)
+        noise = jax.random.normal(rngs.params(), (samples, *mean.shape), mean.dtype)
+        drawn = mean[None] + jnp.exp(log_variance / 2)[None] * noise
+        logits = head.classifier(head.dropout(drawn, rngs=rngs))
+        order = jax.random.permutation(rngs.params(), len(label))
+        terms = losses.poe_terms(
+            logits[:, order],
+            mean[order],
+            log_variance[order],
+            label[order],
+            margin=margin,
+            distance=distance,
+            where=mask[order],
+        )
+        value = terms.cross_entropy + divergence_weight * terms.kl
+        value = value + order_weight * terms.ordinal
+        right = jnp.sum(logits.mean(0).argmax(1) == label, where=mask)
+        accuracy = right / jnp.maximum(mask.sum(), 1)
+        return value, terms._asdict() | {"accuracy": accuracy}
+
+    def embed(model, images):
+        return model.head.embed(model.encoder(images))[0]
+
+    def predict(model, images, support):
+        probabilities = jax.nn.softmax(model.head.classifier(embed(model, images)))
+        ranks = jnp.arange(num_ranks, dtype=probabilities.dtype)
+        value = probabilities @ ranks
+        label = jnp.round(value).astype(jnp.int32)
+        return Prediction(label, value=value, probabilities=probabilities)
+
+    stage = Stage(
+        name="fit",
+        loss=loss,
+        trains=dict.fromkeys(NETWORK, {}),
+        stop=stop_rules.by_validation(limits),
+        hand_over="best",
+    )
+    return Method(init, (stage,), embed, predict)
