@@ -1,0 +1,273 @@
+"""What the loop offers to methods, shown by a method made for the test."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from tiny_runs import arrays, clean
+
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.methods import registry, stop_rules
+from cloc_jax.methods.ce import cross_entropy
+from cloc_jax.methods.interface import (
+    Method,
+    Prediction,
+    Readout,
+    Stage,
+    View,
+    freeze,
+)
+from cloc_jax.report import run_scores
+from cloc_jax.runtime import interrupts, model_state, sharding
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop
+from cloc_jax.training.many_runs import train_together
+
+
+class Counter(nnx.Variable):
+    """A number that a stage changes."""
+
+
+class Toy(nnx.Module):
+    """A linear classifier behind a dropout that has random numbers of its own."""
+
+    def __init__(self, encoder, num_ranks, *, rngs):
+        self.encoder = encoder
+        self.head = nnx.Linear(encoder.features, num_ranks, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.entered = Counter(jnp.zeros((), jnp.int32))
+        self.steps = Counter(jnp.zeros((), jnp.float32))
+
+    def __call__(self, images):
+        return self.head(self.dropout(self.encoder(images)))
+
+
+def toy(*, num_ranks, limits, views=1, num_steps_seen=None):
+    def loss(model, batch, rngs):
+        images = batch["image"] if views > 1 else (batch["image"],)
+        pairs = [cross_entropy(model(image), batch) for image in images]
+        return sum(value for value, _ in pairs) / views, pairs[0][1]
+
+    def enter(model, context, rngs):
+        assert context.labels.shape == (context.embed().shape[0],)
+        model.entered[...] += 1
+
+    def after_step(model, step, num_steps):
+        if num_steps_seen is not None:
+            num_steps_seen.append(num_steps)
+        model.steps[...] += 1.0
+
+    def predict(model, images, support):
+        # The support moves every prediction, so one that is lost shows.
+        logits = model(images) + support["shift"][None, :]
+        return Prediction(logits.argmax(1), value=support["value"] + 0.0 * logits[:, 0])
+
+    def fit(model, train, val):
+        rare = int(np.argmin(np.bincount(train.labels, minlength=num_ranks)))
+        shift = np.where(np.arange(num_ranks) == rare, 1e6, 0.0).astype(np.float32)
+        return {"shift": shift, "value": np.float32(train.embeddings.shape[0] / 100)}
+
+    def embed(model, images):
+        return model.encoder(images)
+
+    joint = Stage(
+        name="warm",
+        loss=loss,
+        trains={"head": {}},
+        stop=stop_rules.by_loss(max_epochs=limits.max_epochs, patience=10),
+        views=(View(),) * views,
+        sampler="shuffled",
+        enter=enter,
+        after_step=after_step,
+        is_scored=False,
+    )
+    final = joint._replace(
+        name="final",
+        stop=stop_rules.by_validation(limits),
+        is_scored=True,
+        hand_over="best",
+    )
+    return Method(
+        lambda encoder, rngs: Toy(encoder, num_ranks, rngs=rngs),
+        (joint, final),
+        embed,
+        predict,
+        fit,
+        lambda model: {"entries": Readout(model.head.bias[...], "rank")},
+    )
+
+
+@pytest.fixture(autouse=True)
+def keys_may_be_folded_again():
+    """NNX keeps one key per stream and folds a counter into it, which is sound but
+    which JAX's check for reused keys cannot tell from reuse."""
+    with jax.debug_key_reuse(False):
+        yield
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def frozen(cache, monkeypatch):
+    """A configuration of the toy on kept features, and changes to it."""
+
+    def make(views=1, **changes):
+        monkeypatch.setitem(
+            registry.METHODS,
+            "ce",
+            lambda *, num_ranks, limits: toy(
+                num_ranks=num_ranks, limits=limits, views=views
+            ),
+        )
+        return clean(
+            method__name="ce", encoder__frozen=True, train__max_epochs=2, **changes
+        )
+
+    return make
+
+
+def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
+    config, folder = frozen(), RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    parts = assembly.build(config, folder)
+    results = run_scores.score(config, folder, parts)
+    rare = int(np.argmin(np.bincount(parts.dataset.splits["train"].labels)))
+    assert set(results.test.predicted.tolist()) == {rare}
+    saved = folder.read_support("final")
+    assert saved["value"] == np.float32(0.48) and saved["shift"][rare] == 1e6
+    assert folder.read_support("warm") is None  # nothing can be predicted there
+    # MAE is that of the value, not of the label.
+    true = parts.dataset.splits["test"].labels
+    mae = results.metrics["final"]["test"]["mae"]
+    assert mae == pytest.approx(np.abs(0.48 - true).mean(), abs=1e-6)
+    low, high = results.metrics["final"]["test"]["intervals"]["mae"]
+    assert low < mae < high
+    # A run that is loaded without its dataset predicts the same.
+    again = TrainedRun(config, folder).predict(parts.dataset.splits["test"])
+    assert np.array_equal(again.label, results.test.predicted)
+    folder.stage("final").with_suffix(".npz").unlink()
+    with pytest.raises(FileNotFoundError, match="final.npz is missing"):
+        TrainedRun(config, folder)
+
+
+def test_stages_that_cannot_be_scored_and_their_names(frozen, tmp_path):
+    config, folder = frozen(), RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    results = run_scores.score(config, folder, assembly.build(config, folder))
+    assert "phase_one" not in results.metrics and "warm" not in results.metrics
+    assert set(results.metrics["seconds"]) == {"warm", "final", "total"}
+    rows = folder.read_history()
+    assert [bool(row["val"]) for row in rows] == [False, False, True, True]
+    assert set(rows[0]["readouts"]["entries"]) == set("01234")
+    assert results.metrics["margins"] == {}
+
+
+def test_every_stage_is_entered_and_counts_its_steps(frozen, tmp_path):
+    config, folder = frozen(), RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    warm, final = (arrays(folder.path, stage) for stage in ("warm", "final"))
+    entered = [k for k in warm if "entered" in k]
+    steps = [k for k in warm if "'steps'" in k]
+    assert (int(warm[entered[0]]), int(final[entered[0]])) == (1, 2)
+    assert float(warm[steps[0]]) == 2 * 6  # two epochs of six batches
+
+
+def test_resumed_runs_with_random_state_repeat_whole_ones(frozen, tmp_path):
+    config = frozen(train__checkpoint_steps=2)
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    loop.train(config, whole, resume=False)
+    for stop_at in (5, 15):  # in either stage
+        with pytest.MonkeyPatch.context() as patch:
+            steps = []
+
+            def number(_, steps=steps, stop_at=stop_at):
+                steps.append(1)
+                return 15 if len(steps) == stop_at else 0
+
+            patch.setattr(interrupts.Requests, "number", property(number), raising=True)
+            with pytest.raises(interrupts.Interrupted):
+                loop.train(config, cut, resume=cut.config.exists())
+    loop.train(config, cut, resume=True)
+    for stage in ("warm", "final"):
+        one, other = arrays(whole.path, stage), arrays(cut.path, stage)
+        assert any("dropout" in name for name in one)  # its keys are there
+        for name, leaf in one.items():
+            assert np.array_equal(leaf, other[name]), name
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_runs_together_equal_runs_alone(frozen, tmp_path, views):
+    """Also with several views per item, of which two are kept."""
+    config = frozen(
+        views=views,
+        encoder__views=2,
+        encoder__weights="random",
+        augment__brightness=0.2,
+    )
+    configs = []
+    for seed in (0, 1):
+        own = config.copy_and_resolve_references()
+        own.seed = seed
+        configs.append(own)
+    # A frozen encoder that is drawn at random differs by seed: give both the first.
+    parts = assembly.build(configs[0])
+    together = [RunFolder(tmp_path / f"together{n}") for n in (0, 1)]
+    assert len(train_together(configs, together, parts)) == 2
+    alone = RunFolder(tmp_path / "alone")
+    loop.train(configs[0], alone, resume=False)
+    for row, other in zip(
+        alone.read_history(), together[0].read_history(), strict=True
+    ):
+        assert row["train"]["loss"] == pytest.approx(other["train"]["loss"], rel=1e-4)
+        assert row["val"] == pytest.approx(other["val"], rel=1e-4)
+    one, other = alone.read_support("final"), together[0].read_support("final")
+    for name, leaf in one.items():
+        assert np.array_equal(leaf, other[name])
+
+
+def test_evaluation_switches_dropout_and_frozen_groups():
+    class Two(nnx.Module):
+        def __init__(self, rngs):
+            self.first = nnx.Sequential(
+                nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+            )
+            self.second = nnx.Dropout(0.5, rngs=rngs)
+
+        def __call__(self, x):
+            return self.second(self.first(x))
+
+    model = Two(nnx.Rngs(0))
+    graph, state = model_state.split(model)
+    x = jnp.ones((400, 3))
+    out = model_state.evaluating(graph, state)(x)
+    assert float((out == 0).mean()) == 0
+    both = model_state.merge(graph, state)
+    freeze(both, trains=("second",))
+    assert both.first.layers[0].use_running_average
+    assert both.first.layers[1].deterministic and not both.second.deterministic
+    trained = model_state.merge(graph, state)
+    freeze(trained, trains=("first", "second"), evaluates=("second",))
+    assert not trained.first.layers[1].deterministic and trained.second.deterministic
+
+
+def test_random_keys_lie_on_every_device():
+    mesh = sharding.make_mesh(4)
+    state = {"key": jax.random.key(3), "keys": jax.random.split(jax.random.key(4), 3)}
+    shardings = sharding.state_shardings(state, mesh, shard_params=True)
+    placed = sharding.place_state(state, shardings)
+    assert len(placed["key"].sharding.device_set) == 4
+    for name, key in state.items():
+        same = jax.random.key_data(placed[name]) == jax.random.key_data(key)
+        assert bool(same.all())
+
+
+def test_no_stage_has_to_know_of_margins():
+    assert "margins" not in Method._fields
+    assert json.dumps(Stage._fields).count("margin") == 0
