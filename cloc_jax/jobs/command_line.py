@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 FULL, OF_RUN = "any setting", "where things are"
-HIDDEN = argparse.SUPPRESS
 
 
 class Command(NamedTuple):
@@ -53,7 +52,7 @@ def parser(job: str) -> Parser:
     return found
 
 
-def numbers(kind: type, least: float, wanted: str) -> Callable[[str], list]:
+def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list]:
     """Reads numbers with commas between them."""
 
     def read(text: str) -> list:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from cloc_jax.build import method_settings, saved_config
-from cloc_jax.jobs.command_line import COMMANDS
 from cloc_jax.runtime import environment, process_guard
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -76,10 +75,9 @@ def run_evaluate(request: Request) -> int:
 
 
 def run_report(request: Request) -> int:
-    folder = trained(request, "report")
-    from cloc_jax.jobs import evaluate
+    from cloc_jax.jobs import report  # light: neither JAX nor images
 
-    evaluate.report(folder)
+    report.report(trained(request, "report"))
     return 0
 
 
@@ -264,7 +262,21 @@ def run_weights(request: Request) -> int:
 
 
 RUNNERS: dict[str, Callable[[Request], int]] = {
-    name: globals()[f"run_{name}"] for name in COMMANDS
+    "train": run_train,
+    "prepare": run_prepare,
+    "show": run_show,
+    "evaluate": run_evaluate,
+    "report": run_report,
+    "predict": run_predict,
+    "decide": run_decide,
+    "sweep": run_sweep,
+    "control": run_control,
+    "margins": run_margins,
+    "collapse": run_collapse,
+    "claims": run_claims,
+    "probe": run_probe,
+    "bench": run_bench,
+    "weights": run_weights,
 }
 
 

@@ -121,8 +121,6 @@ class Method(NamedTuple):
     # None for methods that predict without.
     fit: Callable[..., Support] | None = None
     readouts: Callable[[nnx.Module], dict[str, Readout]] = no_readouts
-    # Why runs cannot share one program with others ("" if they can).
-    not_together: str = ""
 
 
 def group_of(path: tuple[Any, ...]) -> str:

@@ -49,7 +49,7 @@ def similarity(
 
     NaN where there is no pair.
     """
-    unit = _unit(embeddings)
+    unit = unit_vectors(embeddings)
     sums = np.zeros((num_ranks, unit.shape[1]))
     np.add.at(sums, labels, unit)
     sizes = np.bincount(labels, minlength=num_ranks).astype(np.float64)
@@ -60,13 +60,14 @@ def similarity(
         return totals / pairs
 
 
-def _unit(embeddings: np.ndarray) -> np.ndarray:
+def unit_vectors(embeddings: np.ndarray) -> np.ndarray:
+    """Embeddings over their lengths, in float64 on the host."""
     vectors = embeddings.astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _cosines(embeddings: np.ndarray) -> np.ndarray:
-    unit = _unit(embeddings)
+    unit = unit_vectors(embeddings)
     return np.round(unit @ unit.T, DIGITS)
 
 

@@ -124,7 +124,9 @@ class StageTogether:
             members[0].config, self.stage, self.samplers[0]
         )
         some = self._batch(
-            self.inputs["train"], self.labels[0], jnp.asarray(self._rows(0, 0)[0][:, :4])
+            self.inputs["train"],
+            self.labels[0],
+            jnp.asarray(self._rows(0, 0)[0][:, :4]),
         )
         names = train_step.scalar_names(graph, self.stage, states[0], some)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)

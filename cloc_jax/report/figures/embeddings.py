@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from cloc_jax.report.figures import style
 from cloc_jax.runtime import light_imports
+from cloc_jax.scoring.embedding_order import unit_vectors
 
 # Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
 MAX_POINTS = 2000
@@ -224,16 +225,10 @@ def _check_embeddings(
         raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
 
 
-def _unit(embeddings: np.ndarray) -> np.ndarray:
-    """The directions: the embeddings as cosine sees them."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return embeddings / np.maximum(norms, 1e-12)
-
-
 def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
     """[point, 2]: the two leading principal components of the directions, and which
     share of the variance they have."""
-    unit = _unit(embeddings)
+    unit = unit_vectors(embeddings).astype(np.float32)
     centred = unit - unit.mean(axis=0)
     left, scale, _ = np.linalg.svd(centred, full_matrices=False)
     points = (left * scale)[:, :2]
@@ -243,7 +238,7 @@ def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
     """[point, 2]: UMAP by cosine from `start`, the same for the same embeddings."""
-    unit = _unit(embeddings)
+    unit = unit_vectors(embeddings).astype(np.float32)
     # Computed here, since UMAP would call a function for each pair.
     distances = np.maximum(1 - unit @ unit.T, 0)
     np.fill_diagonal(distances, 0)

@@ -1,0 +1,128 @@
+"""Every method through the whole line: trained, resumed, scored, loaded, swept."""
+
+import numpy as np
+import pytest
+from tiny_runs import arrays, clean, tiny
+
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.methods import METHODS
+from cloc_jax.report import run_scores
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import rank_probabilities
+from cloc_jax.training import loop
+from cloc_jax.training.many_runs import train_together
+
+# Methods that augment images in their own way.
+PRETRAINED = ("rnc", "simclr", "supcon", "dino")
+ON_FEATURES = [name for name in METHODS if name not in PRETRAINED]
+READOUTS = {
+    "cloc": {"margins"},
+    "gol": {"reference_angles"},
+    "coral": {"thresholds"},
+    "clm": {"thresholds"},
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def on_features(name, **changes):
+    return clean(
+        method__name=name,
+        encoder__frozen=True,
+        head__projection=6,
+        train__max_epochs=2,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_on_frozen_features(name, tmp_path):
+    config, folder = on_features(name), RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    parts = assembly.build(config, folder)
+    found = run_scores.score(config, folder, parts)
+    scores, test = found.metrics["final"]["test"], parts.dataset.splits["test"]
+    assert set(found.metrics["readouts"]) == READOUTS.get(name, set())
+    assert np.isfinite([scores["accuracy"], scores["mae"], scores["nll"]]).all()
+    prediction = TrainedRun(config, folder).predict(test)
+    probabilities = rank_probabilities.of_prediction(prediction)
+    assert probabilities.shape == (len(test), 5)
+    assert probabilities.sum(1) == pytest.approx(np.ones(len(test)), abs=1e-5)
+    assert np.array_equal(prediction.label, found.test.predicted)
+    history = folder.read_history()
+    assert all(np.isfinite(row["train"]["loss"]) for row in history)
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_pretraining_needs_a_trainable_encoder(name):
+    with pytest.raises(ValueError, match="it needs a trainable encoder"):
+        assembly.build(on_features(name))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("gol", "clm") else pytest.mark.slow)
+        for name in ON_FEATURES
+    ],
+)
+def test_many_runs_as_one_program_equal_runs_alone(name, tmp_path):
+    configs = [on_features(name, seed=seed) for seed in (0, 1)]
+    parts = assembly.build(configs[0])
+    together = [RunFolder(tmp_path / f"together{n}") for n in (0, 1)]
+    assert len(train_together(configs, together, parts)) == 2
+    alone = RunFolder(tmp_path / "alone")
+    loop.train(configs[0], alone, resume=False)
+    rows = zip(alone.read_history(), together[0].read_history(), strict=True)
+    for one, other in rows:
+        assert one["train"] == pytest.approx(other["train"], rel=2e-4, abs=1e-5)
+        assert one["val"] == pytest.approx(other["val"], rel=1e-3, abs=1e-4)
+    # The second run is another one.
+    assert together[0].read_history() != together[1].read_history()
+
+
+def pretrained(name, **changes):
+    short = {f"method__{name}__{stage}__epochs": 2 for stage in ("pretrain", "probe")}
+    return tiny(method__name=name, train__max_epochs=2, **(short | changes))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["simclr", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rnc", "supcon"))],
+)
+def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
+    config, folder = pretrained(name), RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    before, after = (arrays(folder.path, stage) for stage in ("pretrain", "probe"))
+    moved = {key for key in before if not np.array_equal(before[key], after[key])}
+    assert moved and all("head" in key for key in moved)
+    results = run_scores.score(config, folder, assembly.build(config, folder)).metrics
+    assert "pretrain" not in results and results["final"]["test"]["nll"] > 0
+    stages = [(row["stage"], bool(row["val"])) for row in folder.read_history()]
+    assert stages == [("pretrain", False)] * 2 + [("probe", True)] * 2
+
+
+def test_two_views_of_an_image_differ_and_batches_are_shuffled():
+    config = pretrained("simclr")
+    parts = assembly.build(config)
+    stage = parts.method.stages[0]
+    assert stage.sampler == "shuffled" and len(stage.views) == 2
+    draws = assembly.draws(config, parts.dataset, stage)
+    rng = np.random.default_rng(0)
+    one, other = (draw(3, rng) for draw in draws)
+    assert one.shape == other.shape == (24, 24, 1)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_full_training_after_pretraining_moves_the_encoder(tmp_path):
+    config = pretrained("simclr", method__simclr__downstream="full")
+    folder = RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    before, after = (arrays(folder.path, stage) for stage in ("pretrain", "full"))
+    moved = {key for key in before if not np.array_equal(before[key], after[key])}
+    assert any("layer1" in key for key in moved)
