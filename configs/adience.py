@@ -3,10 +3,10 @@
     python launch.py --config=configs/adience.py --config.data.root=DIR
 
 The root is the folder with aligned/ and the fold files; see data/adience/README.md.
-`--config.data.fold=0` to 4 chooses the fold that is tested on, `--folds=all` trains
-them all. As in the paper: 224x224, flips, affine changes and colour jitter, 8-13|15-20
-as the critical boundary, an ImageNet ResNet-50. It reports accuracy 0.6302 and MAE
-0.41, the mean of the folds.
+`--config.data.fold=0` to 4 chooses the test fold, `--folds=all` trains all of them. As
+in the paper: 224x224, flips, affine changes and colour jitter, 8-13|15-20 as the
+critical boundary, an ImageNet ResNet-50. It reports accuracy 0.6302 and MAE 0.41, the
+mean of the folds.
 """
 
 from configs import paper

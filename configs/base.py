@@ -137,17 +137,19 @@ def get_config() -> ConfigDict:
     # Every method has its settings under its own name; those of a method that is not
     # the chosen one must be left alone. docs/methods.md says what each method is.
     config.method = ConfigDict()
-    # cloc, ce (cross-entropy alone), orcnn, poe, gol, rnc, simclr, supcon, coral, corn,
-    # sord or clm.
+    # cloc, ce (cross-entropy alone), orcnn, poe, gol, mwr, rnc, simclr, supcon, dino,
+    # coral, corn, sord or clm.
     config.method.name = "cloc"
     config.method.cloc = _cloc()
     for name in ("ce", "orcnn", "coral", "corn"):
         config.method[name] = ConfigDict()  # nothing to set
     config.method.poe = _poe()
     config.method.gol = _gol()
+    config.method.mwr = _mwr()
     config.method.rnc = _rnc()
     config.method.simclr = _simclr()
     config.method.supcon = _supcon()
+    config.method.dino = _dino()
     config.method.sord = _sord()
     config.method.clm = _clm()
 
@@ -249,6 +251,15 @@ def _gol() -> ConfigDict:
     return gol
 
 
+def _mwr() -> ConfigDict:
+    """MWR: the place between two reference images, in a window that moves."""
+    mwr = ConfigDict()
+    mwr.hidden = 512  # width of the two layers that compare three images
+    mwr.dropout = 0.5  # the authors' for testing; 0.8 in their code for training
+    mwr.references = 5  # ours: pairs of reference images per rank, 1 to 64
+    return mwr
+
+
 def _rnc() -> ConfigDict:
     """RnC: pretraining by ranked distances, then a linear regression."""
     rnc = ConfigDict()
@@ -287,6 +298,36 @@ def _supcon() -> ConfigDict:
     supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)
     supcon.probe = _stage("sgd", 0.5, epochs=100)
     return supcon
+
+
+def _dino() -> ConfigDict:
+    """DINO: pretraining by a teacher that follows its student, then a linear probe."""
+    dino = ConfigDict()
+    dino.output = 4096  # ours, for small data; the authors' is 65536
+    dino.hidden = 2048  # of the projection's inner layers
+    dino.bottleneck = 256  # of its last, before the output
+    dino.student_temperature = 0.1
+    dino.teacher_temperature = 0.04
+    # Of the teacher, at the start; it rises to 1 by a cosine.
+    dino.momentum = 0.996
+    dino.center_momentum = 0.9  # of the mean output that is subtracted
+    dino.frozen_epochs = 1  # in which the last layer does not learn
+    dino.local_crops = 8  # small crops, besides two large ones of data.size
+    # Height and width of small crops; 3/7 of data.size, so this is for (224, 224).
+    dino.local_size = (96, 96)
+    dino.downstream = "probe"  # or full, as for simclr
+    # The authors': 5e-4 times batch / 256, down to 1e-6.
+    dino.pretrain = _stage(
+        "adamw", 1.25e-4, epochs=100, warmup_epochs=10.0, weight_decay=0.04
+    )
+    dino.pretrain.final_rate = 0.008
+    dino.pretrain.final_weight_decay = 0.4
+    dino.pretrain.decay_vectors = False
+    dino.pretrain.clip_norm = 3.0
+    dino.pretrain.clip_per_tensor = True
+    # Ours, as for simclr; the authors': 0.001 times batch / 256.
+    dino.probe = _stage("sgd", 0.025, epochs=100)
+    return dino
 
 
 def _sord() -> ConfigDict:

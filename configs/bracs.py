@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/bracs.py --config.data.root=…/latest_version
 
-See data/bracs/README.md for the download (52 GB, of which 224x224 pixels a region are
+See data/bracs/README.md for the download (52 GB, of which 224x224 pixels per region are
 kept). As in the paper: 224x224, flips, rotation, blur and perspective changes, UDH|FEA
 and ADH|DCIS as the critical boundaries, an ImageNet ResNet-50. It reports accuracy
 0.6035 and MAE 0.7054.

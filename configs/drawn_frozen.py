@@ -4,8 +4,7 @@
         --config.encoder.weights=resnet50.safetensors \
         --boundary='1|2' --values=0.1,0.3,0.6,1.0 --seeds=5
 
-The true severity behind the grades is known, so what margins say and do can be held
-against it.
+The true severity behind the grades is known, so the margins can be compared with it.
 """
 
 from configs import paper, quickstart

@@ -1,13 +1,13 @@
-"""Your own graded images: a folder a rank, or a table.
+"""Your own graded images: one folder per rank, or a table.
 
     python launch.py --config=configs/folder.py --config.data.root=my_images
     python launch.py --config=configs/folder.py --config.data.csv=grades.csv
 
-In a folder `root/<rank>/*.jpg|png` ranks called 0, 1, 2, … are ordered by number; for
-other names say `--config.data.order="('mild','moderate','severe')"`. Splits are carved,
-or taken from `root/{train,val,test}/<rank>/`. A table has a column of paths and one of
-labels, and may have one of splits and one of patients; data.columns names them. For
-grey images add `--config.data.channels=1`.
+In folders `root/<rank>/*.jpg|png`, ranks named 0, 1, 2, … are ordered by number; for
+other names give `--config.data.order="('mild','moderate','severe')"`. Splits are made
+automatically, or taken from `root/{train,val,test}/<rank>/`. A table has a column of
+paths and one of labels, and may have one of splits and one of patients; data.columns
+names them. For grey images add `--config.data.channels=1`.
 """
 
 from configs import base

@@ -3,8 +3,8 @@
     python launch.py --config=configs/hid.py --config.data.root=…/decade_database
 
 See data/hid/README.md for the download. `--config.data.fold=0` to 4 chooses one of five
-fixed random splits with 50 test photos a decade, `--folds=all` trains them all. As in
-the paper: random crops of 224x224 (the centre in evaluation), flips, affine and
+fixed random splits with 50 test photos per decade, `--folds=all` trains all of them. As
+in the paper: random crops of 224x224 (the centre in evaluation), flips, affine and
 perspective changes, AutoAugment with probability 0.01, 1950s|1960s as the critical
 boundary, an ImageNet ResNet-50. It reports accuracy 0.6208 and MAE 0.5534, the mean of
 five splits.

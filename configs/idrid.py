@@ -4,7 +4,7 @@
 
 See data/idrid/README.md for the download. As in the paper: 224x224, flips, rotation,
 blur and colour jitter, 1|2 as the critical boundary, an ImageNet ResNet-50. It reports
-accuracy 0.7379 and MAE 0.4078. The paper's biased labels:
+accuracy 0.7379 and MAE 0.4078. The paper's label noise:
 
     --config.data.relabel="('1>2:0.6','2>1:0.3')"
 """

@@ -3,8 +3,9 @@
     python launch.py --config=configs/koa_frozen.py --config.data.root=…/kneeKL224
 
 The features of every knee are computed once; after that a run takes a minute, and
-`launch.py sweep` trains many seeds and margins at once. The copy of KOA that was tried
-is equalised already: --config.data.equalize=False.
+`launch.py sweep` trains many seeds and margins at once. Copies of KOA that are already
+equalised, such as the one behind the figures in README.md, need
+--config.data.equalize=False.
 """
 
 from configs import koa, paper

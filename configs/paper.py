@@ -1,4 +1,4 @@
-"""What all experiments of the paper share: base.py with an ImageNet ResNet-50.
+"""What all of the paper's experiments share: base.py with an ImageNet ResNet-50.
 
 Its weights are downloaded; --config.encoder.weights=FILE takes them from a file
 (docs/weights.md). Names no dataset, so it does not run alone.

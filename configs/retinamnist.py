@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/retinamnist.py --config.data.root=retinamnist.npz
 
-Small, quick to get and real; not one of the paper's datasets. See
+Small, real and quick to download; not one of the paper's datasets. See
 data/retinamnist/README.md.
 """
 

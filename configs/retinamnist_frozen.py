@@ -5,7 +5,7 @@
         --config.encoder.weights=resnet50.safetensors \
         --boundary='1|2' --values=0.1,0.3,0.6,1.0 --seeds=5
 
-The images of 28x28 are enlarged to 96x96, nearer to what the network knows.
+The images of 28x28 are enlarged to 96x96, closer to what the network was trained on.
 """
 
 from configs import paper, retinamnist

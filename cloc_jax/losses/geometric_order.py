@@ -43,11 +43,13 @@ def gol_terms(
     lo the last point at or below its lower rank and hi the first at or above its
     higher one:
 
-    - order: the mean, over the pairs of different ranks, of the cross-entropy of 20
-      times two cosines of the direction from base to reference: with the direction
-      between r_lo and r_hi that the two ranks call for, and with that of the opposite
-      sense, from r_hi to the point after it (ranks fall) or from r_lo to the point
-      before it (ranks rise); at the ends of the scale, from the point on its inside.
+    - order: for a pair of different ranks, v is the direction from base to reference.
+      If the ranks rise, its cosine with the direction from r_lo to r_hi should be
+      larger than that with the direction from r_lo to r_{lo-1} (from r_{lo+1} to r_lo
+      if lo is the first point). If they fall, its cosine with the direction from r_hi
+      to r_lo should be larger than that with the direction from r_hi to r_{hi+1} (from
+      r_{hi-1} to r_hi if hi is the last point). The mean cross-entropy of a softmax of
+      20 times the two cosines.
     - metric: a pair whose ranks differ by more than tau costs relu(d(r_m, lower) -
       d(r_m, higher) + margin) for every m <= lo and the reverse for every m >= hi,
       another pair relu(|d(r_m, base) - d(r_m, reference)| - margin) for every m,
@@ -76,7 +78,8 @@ def gol_terms(
     unit = multi_margin.unit_vectors(embeddings)
     directions = multi_margin.unit_vectors(references)
     length = distances.euclidean(directions, unit)  # [point, sample]
-    # Ranks and points in steps of 1 / ((num_ranks - 1) (points - 1)): no rounding.
+    # Ranks and points in whole numbers, in which ties are exact. The released code
+    # compares floats, and so rounding picks one of two points that are equally near.
     scaled = labels * (points - 1)
     first, second = scaled[base], scaled[reference]
     lo = jnp.minimum(first, second) // (num_ranks - 1)
@@ -108,11 +111,11 @@ def gol_terms(
 
 
 def _order(step, references, lo, hi, rises):
-    """Cross-entropy of every pair; ranks of a pair must differ for it to mean any."""
+    """Cross-entropy of every pair; meaningless where the two ranks are equal."""
     across = multi_margin.unit_vectors(references[hi] - references[lo])
     right = jnp.where(rises[:, None], across, -across)
     start = jnp.maximum(lo - 1, 0)
     end = jnp.minimum(hi + 1, references.shape[0] - 1)
-    from_, to = jnp.where(rises, start + 1, end - 1), jnp.where(rises, start, end)
-    wrong = multi_margin.unit_vectors(references[to] - references[from_])
+    inner, outer = jnp.where(rises, start + 1, end - 1), jnp.where(rises, start, end)
+    wrong = multi_margin.unit_vectors(references[outer] - references[inner])
     return jax.nn.softplus(_SCALE * jnp.sum(step * (wrong - right), axis=1))

@@ -37,8 +37,8 @@ def dino(
       teacher_temperature: may be an array, as its schedule changes it.
       where: False for samples that are padding, and take no part in any of their crops.
     """
-    batch = teacher.shape[0] // _TEACHER_CROPS
-    if crops < _TEACHER_CROPS or student.shape[0] != crops * batch:
+    batch, rest = divmod(teacher.shape[0], _TEACHER_CROPS)
+    if crops < _TEACHER_CROPS or student.shape[0] != crops * batch or rest:
         raise ValueError(
             f"dino got {student.shape[0]} rows of {crops} crops from the student and "
             f"{teacher.shape[0]} rows of {_TEACHER_CROPS} crops from the teacher; it "

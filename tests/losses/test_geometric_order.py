@@ -121,7 +121,7 @@ def oracle_terms(b, tau, ranks=RANKS, margin=MARGIN, number=fractions.Fraction):
 
 
 @pytest.mark.parametrize("tau", LOSSES)
-@pytest.mark.parametrize("points", [2, 4, 5, 7])
+@pytest.mark.parametrize("points", [2, 4, 7])
 def test_equals_loops(points, tau):
     loss_checks.check_oracle(
         LOSSES[tau],

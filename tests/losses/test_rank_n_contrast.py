@@ -61,14 +61,14 @@ def test_equals_loops(labels, views):
     loss_checks.check_oracle(LOSS, oracle, cases)
 
 
-def test_derivatives_of_both_modes_and_orders():
+def test_derivatives_of_both_modes():
     arrays = batch(4, views=1)
     with jax.enable_x64():
         labels = jnp.asarray(arrays["labels"])
         check_grads(
             jax.jit(lambda f: rnc(f, labels, temperature=TEMPERATURE)),
             (jnp.asarray(arrays["features"]),),
-            order=2,
+            order=1,
         )
 
 

@@ -1,0 +1,82 @@
+"""The pages for people: every command in them parses, and what they name exists."""
+
+import ast
+import pathlib
+import re
+import shlex
+import sys
+
+import pytest
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+from ml_collections.config_flags import config_path
+
+import launch
+from cloc_jax.jobs import command_line
+
+ROOT = pathlib.Path(launch.__file__).parent
+PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/[a-z]*.py")
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in PATTERNS
+    for path in ROOT.glob(pattern)
+    if path.name != "CHANGELOG.md"  # it names what is no more
+)
+BLOCK = re.compile(r"(?:^ {4}.*\n)+|^```(?:.*\n)+?```", re.MULTILINE)
+GROUPS = "data|augment|encoder|head|method|optimizer|mesh|train"
+FIELD = re.compile(rf"`(?:--config\.)?((?:{GROUPS})\.[a-z][\w.]*)")
+FILE = re.compile(r"(?<![\w/.>])\w+/[\w./]*\.(?:py|md|png)\b")
+
+
+def read(page: str) -> str:
+    text = (ROOT / page).read_text()
+    return text if page.endswith(".md") else ast.get_docstring(ast.parse(text)) or ""
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words after launch.py, in code blocks and inline code."""
+    blocks = [re.sub(r"\\\n\s*", "", block) for block in BLOCK.findall(text)]
+    inline = re.findall(r"`([^`]+)`", BLOCK.sub("", text))
+    code = "\n".join([*blocks, *(" ".join(c.split()) for c in inline)])
+    return [shlex.split(c, comments=True) for c in re.findall(r"launch\.py (.*)", code)]
+
+
+def read_config(words: list[str], monkeypatch) -> ConfigDict:
+    """The configuration that these settings give."""
+    if not any(word.startswith("--config=") for word in words):
+        words = ["--config=configs/quickstart.py", *words]
+    monkeypatch.setattr(sys, "argv", ["launch.py", *words])
+    monkeypatch.chdir(ROOT)
+    values = flags.FlagValues()
+    config = config_flags.DEFINE_config_file("config", flag_values=values)
+    values(sys.argv)
+    return config.value
+
+
+def test_commands_are_found():
+    text = "See `launch.py a\nb` or\n\n    python launch.py c \\\n        d  # e\n\nf\n"
+    assert commands(text) == [["c", "d"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_parse(page, monkeypatch):
+    for words in commands(read(page)):
+        # "…" stands for what the reader fills in.
+        words = [word for word in words if word not in ("…", "--config=…", "--help")]
+        has_job = bool(words) and not words[0].startswith("-")
+        job = words.pop(0) if has_job else "train"
+        settings, own = launch.split_words(words, job)
+        found = command_line.parser(job).parse_intermixed_args(own)
+        config = read_config(settings, monkeypatch)
+        for varied in getattr(found, "vary", []):
+            config_path.get_value(varied.partition("=")[0], config)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_and_files_exist(page):
+    text, schema = read(page), launch.schema()
+    for name in FIELD.findall(text):
+        config_path.get_value(name, schema)
+    places = (ROOT, ROOT / "cloc_jax", ROOT / page / "..")
+    for file in FILE.findall(text):
+        assert any((place / file).exists() for place in places), file
