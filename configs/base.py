@@ -306,6 +306,7 @@ def _dino() -> ConfigDict:
     dino.output = 4096  # ours, for small data; the authors' is 65536
     dino.hidden = 2048  # of the projection's inner layers
     dino.bottleneck = 256  # of its last, before the output
+    dino.has_norms = False  # batch norms in the projection
     dino.student_temperature = 0.1
     dino.teacher_temperature = 0.04
     # Of the teacher, at the start; it rises to 1 by a cosine.

@@ -25,5 +25,5 @@ def get_config():
     config.augment.contrast = 0.2
     config.augment.saturation = 0.2
     config.augment.hue = 0.02
-    config.train.batch_size = 32  # of 371 training images
+    config.train.batch_size = 32  # of 372 training images
     return config

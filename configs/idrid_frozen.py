@@ -14,7 +14,7 @@ def get_config():
     config = idrid.get_config()
     config.expect = "below the paper, which fine-tunes the encoder"
     paper.freeze(config)
-    config.train.batch_size = 64  # of 371 training images
+    config.train.batch_size = 64  # of 372 training images
     config.optimizer.learning_rate = 3e-4
     config.train.monitor = "accuracy"
     config.train.max_epochs = 60

@@ -12,8 +12,6 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from absl import app
-
 import launch
 from cloc_jax.scoring import inference
 from cloc_jax.training import loop
@@ -55,4 +53,4 @@ def killed_over(*arguments, original=inference.over, **options):
 
 loop.StageRun = KilledStage
 inference.over = killed_over
-app.run(launch.main, flags_parser=launch.parse_flags)
+sys.exit(launch.main(sys.argv[1:]))

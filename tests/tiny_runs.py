@@ -39,7 +39,8 @@ def clean(**changes):
 def stage_parts(config, index=0):
     parts = assembly.build(config)
     stage = parts.method.stages[index]
-    optimizer = assembly.build_optimizer(config, stage)
+    sampler = assembly.sampler(config, parts.dataset, stage, index)
+    optimizer = assembly.build_optimizer(config, stage, sampler)
     graph, state = model_state.split(parts.create())
     images = np.stack([parts.dataset.splits["train"][i] for i in range(8)])
     batch = {
@@ -54,7 +55,10 @@ def stage_parts(config, index=0):
     carry = train_step.place_carry(carry, parts.mesh, shard_params=shard_params)
     batch = sharding.place_batch(batch, parts.mesh)
     shardings = jax.tree.map(lambda x: x.sharding, carry)
-    step = train_step.make_step(graph, stage, optimizer, jax.random.key(0), shardings)
+    num_steps = sampler.steps_per_epoch * stage.stop.max_epochs
+    step = train_step.make_step(
+        graph, stage, optimizer, jax.random.key(0), shardings, num_steps
+    )
     return step, carry, batch, parts, graph
 
 

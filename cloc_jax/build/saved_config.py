@@ -44,8 +44,9 @@ def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
 
     Args:
       values: as read from the file.
-      schema: with every field; it is filled in and returned.
+      schema: with every field; it is filled in, locked and returned.
     """
+    schema.lock()  # a field that it lacks is an error
     for name, value in _flat(values).items():
         name = RENAMED.get(name, name)
         *groups, field = name.split(".")
@@ -54,11 +55,10 @@ def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
             for group in groups:
                 part = part[group]
             part[field] = tuple(value) if isinstance(value, list) else value
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError):
             raise ValueError(
                 f"the run's config.json has {name}={value!r}, which this version does "
-                f"not understand ({str(error).splitlines()[0]}); use the version of "
-                "cloc_jax that made the run."
+                "not understand; use the version of cloc_jax that made the run."
             ) from None
     return schema
 

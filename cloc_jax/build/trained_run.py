@@ -43,15 +43,17 @@ class TrainedRun:
         *,
         stage: str = "",
     ):
-        self.config, self.folder = config, folder
+        self.config, self.folder, self._parts = config, folder, parts
         self.ranks: list[str] = list(folder.read_dataset()["ranks"])
         if parts is None:
             self.mesh = sharding.make_mesh(config.mesh.devices)
             self.method = assembly.build_method(config, len(self.ranks), self.mesh)
             create = encoder.Creator(config, self.method)
         else:
+            folder.check_images(parts.describe())
             self.mesh, self.method, create = parts.mesh, parts.method, parts.create
         self.stage = stage or self.method.stages[-1].name
+        folder.read_stage(self.stage)  # a stage that has not finished says so
         self._graph, self.state = load_stage(folder, self.stage, create, self.mesh)
         self._support = jax.device_put(
             folder.read_support(self.stage), sharding.copied(self.mesh)
@@ -61,6 +63,22 @@ class TrainedRun:
                 f"{folder.stage(self.stage).with_suffix('.npz')} is missing, without "
                 f"which {config.method.name} cannot predict. Train the run again."
             )
+
+    def at(self, stage: str) -> "TrainedRun":
+        """The same run as another of its stages left it."""
+        return TrainedRun(self.config, self.folder, self._parts, stage=stage)
+
+    def about(self) -> dict[str, str]:
+        """What was trained, for its results."""
+        return {
+            "method": self.config.method.name,
+            "dataset": self.config.data.name,
+            "expect": self.config.expect,
+        }
+
+    def contrasts_embeddings(self) -> bool:
+        """Whether the margins, if there are any, hold between embeddings."""
+        return self.config.method.cloc.contrast == "embedding"
 
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""

@@ -5,6 +5,8 @@ The only job that reads the test split, and it changes nothing that training rea
 
 from ml_collections import ConfigDict
 
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.report import finished_run, html_page
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
@@ -13,7 +15,9 @@ from cloc_jax.runtime.run_folder import RunFolder
 def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     """Writes all results of a trained run, and prints the main ones."""
     console.print("evaluating on validation and test data")
-    results = finished_run.write_results(config, folder).metrics
+    parts = assembly.build(config, folder)
+    run = TrainedRun(config, folder, parts)
+    results = finished_run.write_results(run, parts).metrics
     test = results["final"]["test"]
     qwk = "undefined" if test["qwk"] is None else f"{test['qwk']:.3f}"
     console.print(
@@ -27,9 +31,3 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
             f"error rate between neighbours {rates['error_rate'] or 0:.3f}"
         )
     console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)
-
-
-def report(folder: RunFolder) -> None:
-    """Draws the page again from the run's files, without its images or its model."""
-    page = html_page.write_report(folder.path)
-    console.print(f"report  {page}", soft_wrap=True)

@@ -17,7 +17,13 @@ from cloc_jax import losses
 from cloc_jax.encoders import Encoder
 from cloc_jax.methods import heads, stop_rules
 from cloc_jax.methods.ce import cross_entropy
-from cloc_jax.methods.interface import NETWORK, Method, Readout, Stage
+from cloc_jax.methods.interface import (
+    NETWORK,
+    UNDECAYED,
+    Method,
+    Readout,
+    Stage,
+)
 from cloc_jax.methods.margins import FORMS, Margins, parse, positions
 from cloc_jax.runtime import sharding
 
@@ -140,7 +146,7 @@ def cloc(
         return {"margins": Readout(values, "boundary", kinds, limit)}
 
     # Weight decay would pull the margins towards softplus(0), about 0.69.
-    of_margins: dict[str, Any] = {"weight_decay": 0.0}
+    of_margins: dict[str, Any] = dict(UNDECAYED)
     if margin_optimizer:
         of_margins["name"] = margin_optimizer
     if margin_learning_rate is not None:

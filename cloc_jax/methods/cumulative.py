@@ -13,7 +13,14 @@ from flax import nnx
 
 from cloc_jax import losses
 from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Prediction, Readout, Stage
+from cloc_jax.methods.interface import (
+    NETWORK,
+    UNDECAYED,
+    Method,
+    Prediction,
+    Readout,
+    Stage,
+)
 from cloc_jax.methods.margins import inverse_softplus
 
 THRESHOLDS = "thresholds"  # the parameter group
@@ -71,7 +78,7 @@ def cumulative(
     stage = Stage(
         name="fit",
         loss=train,
-        trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: {"weight_decay": 0.0}},
+        trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: UNDECAYED},
         stop=stop_rules.by_validation(limits),
         hand_over="best",
     )

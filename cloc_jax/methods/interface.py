@@ -18,6 +18,9 @@ ENCODER = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
 HEAD = "head"
 NETWORK = (*ENCODER, HEAD)
 
+# Optimizer settings of groups that weight decay must not reach.
+UNDECAYED: Mapping[str, Any] = {"weight_decay": 0.0, "final_weight_decay": None}
+
 Support = dict[str, np.ndarray]  # what `Method.fit` found, saved with the run
 
 

@@ -7,8 +7,10 @@ from typing import Any
 from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
 from cloc_jax.methods.cumulative import clm, coral, corn, orcnn
+from cloc_jax.methods.dino import dino
 from cloc_jax.methods.gol import gol
 from cloc_jax.methods.interface import Method
+from cloc_jax.methods.mwr import mwr
 from cloc_jax.methods.poe import poe
 from cloc_jax.methods.rnc import rnc
 from cloc_jax.methods.simclr import simclr
@@ -21,9 +23,11 @@ METHODS: dict[str, Callable[..., Method]] = {
     "orcnn": orcnn,
     "poe": poe,
     "gol": gol,
+    "mwr": mwr,
     "rnc": rnc,
     "simclr": simclr,
     "supcon": supcon,
+    "dino": dino,
     "coral": coral,
     "corn": corn,
     "sord": sord,

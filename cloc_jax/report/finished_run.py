@@ -4,26 +4,24 @@ import pathlib
 
 import cv2
 import numpy as np
-from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
+from cloc_jax.build.assembly import Parts
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
 from cloc_jax.report import html_page, pictures, run_scores
 from cloc_jax.runtime import processes
-from cloc_jax.runtime.run_folder import RunFolder
 
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
 
-def write_results(config: ConfigDict, folder: RunFolder) -> run_scores.Results:
+def write_results(run: TrainedRun, parts: Parts) -> run_scores.Results:
     """Writes all results of a run whose stages are trained."""
-    parts = assembly.build(config, folder)
-    results = run_scores.score(config, folder, parts)
+    folder, results = run.folder, run_scores.score(run, parts)
     train, test = (parts.dataset.splits[name] for name in ("train", "test"))
     some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
     drawn = Subset(train, np.sort(some))
-    of_train = results.run.embed(drawn)
+    of_train = run.embed(drawn)
     if processes.is_first():
         _write_examples(folder.path / "examples", parts.dataset)
         pictures.draw(

@@ -5,14 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from cloc_jax import losses
 from cloc_jax.build.assembly import Parts
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import carving
 from cloc_jax.runtime import atomic_files, environment, processes
-from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     decisions,
     embedding_order,
@@ -33,12 +31,11 @@ class Results(NamedTuple):
     metrics: dict[str, Any]
     test: predictions.Predictions
     embeddings: np.ndarray  # of the test images
-    run: TrainedRun
 
 
-def score(config: ConfigDict, folder: RunFolder, parts: Parts) -> Results:
+def score(run: TrainedRun, parts: Parts) -> Results:
     """Writes metrics.json and predictions.csv of a run whose stages are trained."""
-    folder.check_images(parts.describe())
+    folder = run.folder
     ranks, splits, stages = (
         parts.dataset.ranks,
         parts.dataset.splits,
@@ -48,14 +45,13 @@ def score(config: ConfigDict, folder: RunFolder, parts: Parts) -> Results:
     results: dict[str, Any] = {}
     for stage in stages[:-1]:
         if stage.is_scored:
-            run = TrainedRun(config, folder, parts, stage=stage.name)
+            early = run.at(stage.name)
             results[stage.key] = {
                 split: prediction_scores.score(
-                    run.predict(splits[split]), splits[split].labels, ranks
+                    early.predict(splits[split]), splits[split].labels, ranks
                 )
                 for split in ("val", "test")
             }
-    run = TrainedRun(config, folder, parts)
     found: dict[str, predictions.Predictions] = {}
     results["final"] = {}
     for split in ("val", "test", carving.CALIBRATION):
@@ -80,24 +76,22 @@ def score(config: ConfigDict, folder: RunFolder, parts: Parts) -> Results:
     results |= {
         "margins": readouts.get("margins", {}).get("values", {}),
         "readouts": readouts,
-        "method": config.method.name,
-        "dataset": config.data.name,
+        **run.about(),
         "ranks": list(ranks),
         "critical": list(parts.critical),
         "stages": records,
         "seconds": _seconds(records),
-        "expect": config.expect,
         "environment": environment.environment(),
         "order_score": embedding_order.order_score(embeddings, test.labels, ranks),
     }
     results["trade_off"] = _trade_off(found, results)
-    if results["margins"] and config.method.cloc.contrast == "embedding":
+    if results["margins"] and run.contrasts_embeddings():
         results["violated"] = _violated(embeddings, test.labels, results["margins"])
     if processes.is_first():
         predictions.write(folder.path / predictions.NAME, found, ranks)
         # Last: the run is now finished.
         atomic_files.write_json(folder.metrics, results)
-    return Results(results, found["test"], embeddings, run)
+    return Results(results, found["test"], embeddings)
 
 
 def _intervals(

@@ -13,6 +13,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.report import finished_run
 from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
@@ -57,7 +59,8 @@ def finish(
     about = _about(first.config) | {"command": command()}
     write_json(folder / f"{name}.json", dict(study) | about)
     run = RunFolder(folder / first.name)
-    finished_run.write_results(first.config, run)
+    parts = assembly.build(first.config, run)
+    finished_run.write_results(TrainedRun(first.config, run, parts), parts)
     console.print(study["sentence"], soft_wrap=True)
     for note in (*study.get("notes", ()), *study.get("warnings", ())):
         console.print(f"  {note}", soft_wrap=True)

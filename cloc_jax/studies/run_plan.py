@@ -78,8 +78,8 @@ def by_setting(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
 def set_field(config: ConfigDict, name: str, value: Any) -> None:
     """Sets a field by its dotted name; ValueError where the schema forbids it."""
     try:
-        config_path.get_value(config, name)  # it has to be there
-        config_path.set_value(config, name, value)
+        config_path.get_value(name, config)  # it has to be there
+        config_path.set_value(name, config, value)
     except (KeyError, AttributeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"{name} cannot be set to {value!r}, which configs/base.py does not allow: "

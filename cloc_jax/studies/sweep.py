@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from cloc_jax.build import assembly, encoder, saved_config
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import datasets
 from cloc_jax.report import run_scores
 from cloc_jax.runtime.atomic_files import write_json
@@ -193,14 +194,16 @@ def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     for p in plans:
         run = RunFolder(folder / p.name)
         if any(run.path == done.path for done in finished):
-            run_scores.score(p.config, run, assembly.with_method(parts, p.config))
+            own = assembly.with_method(parts, p.config)
+            run_scores.score(TrainedRun(p.config, run, own), own)
 
 
 def _run_alone(one: Plan, folder: pathlib.Path) -> None:
     run = RunFolder(folder / one.name)
     console.print(f"run {one.name}", soft_wrap=True)
     loop.train(one.config, run, resume=run.config.exists())
-    run_scores.score(one.config, run, assembly.build(one.config, run))
+    parts = assembly.build(one.config, run)
+    run_scores.score(TrainedRun(one.config, run, parts), parts)
 
 
 def _fresh(run: RunFolder) -> RunFolder:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from golden_losses import CASES
 from launching import TINY, launch
+from tiny_runs import tiny
 
-from cloc_jax.bench import bench, stopwatch
+from cloc_jax.bench import loss, stopwatch
 from cloc_jax.build import assembly
-from cloc_jax.runtime import sharding
-from configs import quickstart
+from cloc_jax.runtime import crossovers, sharding
 
 EIGHT = "--xla_force_host_platform_device_count=8"
 
@@ -102,11 +102,14 @@ def test_scaling_benchmark_through_launch(tmp_path):
 
 def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert assembly.choose_algorithm(64) == "sorted"
-    assembly.record_crossover(tmp_path / "cloc_jax", "cpu", 100)
-    assembly.record_crossover(tmp_path / "cloc_jax", "tpu", 7)
-    assert assembly.choose_algorithm(64) == "dense"
-    assert assembly.choose_algorithm(128) == "sorted"
+    small, large = (tiny(train__batch_size=size) for size in (64, 128))
+    assert assembly.loss_form(small) == "sorted"
+    crossovers.record(tmp_path / "cloc_jax", "cpu", 100)
+    crossovers.record(tmp_path / "cloc_jax", "tpu", 7)
+    assert assembly.loss_form(small) == "dense"
+    assert assembly.loss_form(large) == "sorted"
+    small.method.cloc.algorithm = "sorted"  # asked for, so nothing is chosen
+    assert assembly.loss_form(small) == "sorted"
     assert json.loads((tmp_path / "cloc_jax/crossovers.json").read_text()) == {
         "cpu": 100,
         "tpu": 7,
@@ -116,10 +119,10 @@ def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--batches=a"], "--batches is a; give whole numbers"),
-        (["--what=speed"], "should be one of"),
-        (["--rounds=0"], "--rounds is 0; give at least 1"),
-        (["--ranks=1"], "--ranks is 1; give at least 2"),
+        (["--batches=a"], "--batches: got a; give whole numbers"),
+        (["--what=speed"], "--what: invalid choice: 'speed'"),
+        (["--rounds=0"], "--rounds: got 0; give a whole number, 1 or more"),
+        (["--ranks=1"], "--ranks: got 1; give a whole number, 2 or more"),
         (["--dtypes=float64"], "--dtypes is float64; use some of float32"),
     ],
 )
@@ -148,4 +151,4 @@ def test_mistakes_that_need_the_devices(change, message):
         "rounds": 1,
     }
     with pytest.raises(ValueError, match=message):
-        bench.bench_loss(quickstart.get_config(), **grid | change)
+        loss.bench_loss(**grid | change)

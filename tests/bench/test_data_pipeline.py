@@ -28,7 +28,7 @@ def reads(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(bench_data, "IMAGES", 12)
+    monkeypatch.setattr(data_pipeline, "IMAGES", 12)
 
 
 def run(tmp_path, rounds=1, **changes):
@@ -78,7 +78,8 @@ def test_the_stream_is_the_pipeline_of_training(monkeypatch):
     config = tiny()
     parts = assembly.build(config)
     train = parts.dataset.splits["train"]
-    plan = assembly.plan(config, parts.dataset, parts.method.stages[0], 0)
+    stage = parts.method.stages[0]
+    sampler = assembly.sampler(config, parts.dataset, stage, 0)
     seen, real = [], augment.apply
 
     def apply(strengths, image, rng):
@@ -86,14 +87,13 @@ def test_the_stream_is_the_pipeline_of_training(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(augment, "apply", apply)
-    stream = data_pipeline.Stream(config, train, plan, parts.mesh)
+    stream = data_pipeline.Stream(config, train, sampler, parts.mesh)
     stream(threads=1, steps=3)
     read, seen[:] = list(seen), []
     batches = pipeline.training_batches(
         train,
-        plan,
-        draw=parts.draw,
-        views=1,
+        sampler,
+        draws=assembly.draws(config, parts.dataset, stage),
         seed=(config.seed, 0),
         first_step=0,
         steps=3,

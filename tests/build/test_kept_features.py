@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_runs import by_name, clean, final_state, tiny
 
-from cloc_jax.build import assembly, feature_store, kept_features
+from cloc_jax.build import assembly, dataset, feature_store, kept_features
 from cloc_jax.jobs import evaluate, predict
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
@@ -36,7 +36,7 @@ def test_predict_on_images_equals_the_kept_features(tmp_path):
         found = {row["file"]: row for row in csv.DictReader(file)}
     with (folder.path / "predictions.csv").open() as file:
         expected = {r["item"]: r for r in csv.DictReader(file) if r["split"] == "test"}
-    test = assembly.load(config).splits["test"]
+    test = dataset.load(config).splits["test"]
     for image in images:
         rank = image.stem.removeprefix("grade-")
         item = test.ids[int(np.flatnonzero(test.labels == int(rank))[0])]
@@ -137,7 +137,8 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
 def test_views_are_drawn_from_the_kept_ones():
     config = tiny(**FROZEN, encoder__views=3, augment__rotate_degrees=20.0)
     parts = assembly.build(config)
-    drawn = {parts.draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)}
+    (draw,) = assembly.draws(config, parts.dataset, parts.method.stages[0])
+    drawn = {draw(5, np.random.default_rng(seed)).tobytes() for seed in range(40)}
     assert len(drawn) == 3
     assert parts.dataset.splits["train"][5].tobytes() in drawn
     assert len(parts.dataset.splits["val"].views) == 1

@@ -6,45 +6,27 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from tiny_runs import tiny
 
 from cloc_jax import encoders, methods
+from cloc_jax.build import assembly, optimizer
 from cloc_jax.methods.interface import NETWORK as EVERY_NETWORK
 from cloc_jax.runtime import model_state, sharding
-from cloc_jax.training import optimizer
 
 # The small encoder has four layers; VGG16 has a fifth.
 NETWORK = tuple(group for group in EVERY_NETWORK if group != "layer5")
-SETTINGS = {"name": "adam", "learning_rate": 0.1, "weight_decay": 0.0}
+SETTINGS = {
+    "name": "adam",
+    "learning_rate": 0.1,
+    "weight_decay": 0.0,
+    "steps_per_epoch": 5,
+    "epochs": 2,
+}
 
 
 @pytest.fixture(scope="module")
 def model():
-    method = methods.build(
-        "cloc",
-        num_ranks=4,
-        mesh=sharding.make_mesh(1),
-        max_epochs=1,
-        patience=1,
-        monitor="mae",
-        sampling="natural",
-        projection=0,
-        projection_relu=False,
-        classifier="layers",
-        hidden=4,
-        activation="relu",
-        stop_accuracy=0.95,
-        phases=2,
-        phase_two_init="phase_one",
-        margins="learn",
-        rho=0.0,
-        margin_start=(0.5, 1.0),
-        margin_form="softplus",
-        margin_budget=0.0,
-        weight=1.0,
-        reduction="mean",
-        algorithm="auto",
-        contrast="embedding",
-    )
+    method = assembly.build_method(tiny(), 4, sharding.make_mesh(1))
 
     def create():
         rngs = nnx.Rngs(0)

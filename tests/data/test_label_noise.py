@@ -1,24 +1,24 @@
 """Biased labels and thinned ranks: the right number of the right images."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
-from cloc_jax.data import datasets, label_noise, pipeline
+from cloc_jax.data import datasets, label_noise
+from cloc_jax.data.source import Source
 
 RANKS = ("0", "1", "2", "3", "4")
 COUNTS = (134, 20, 136, 74, 49)  # IDRiD's training set
 
 
-class Train:
+class Train(Source):
     def __init__(self, counts=COUNTS, order=None):
         labels = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
         order = np.arange(len(labels)) if order is None else order
         self.labels = labels[order]
         self.ids = [f"image-{i}" for i in order]
-        self.paths = [f"/images/{i}.png" for i in order]
-
-    def __len__(self):
-        return len(self.ids)
+        self.paths = [pathlib.Path(f"/images/{i}.png") for i in order]
 
     def __getitem__(self, index):
         return np.full((1, 1, 1), int(self.ids[index][6:]) % 256, np.uint8)
@@ -53,7 +53,7 @@ def test_subsampling_keeps_a_share_and_its_images():
     assert len(changes["subsample 4:0.2"]) == 39
     for i in range(len(after)):
         assert after[i][0, 0, 0] == int(after.ids[i][6:]) % 256
-        assert after.paths[i] == f"/images/{after.ids[i][6:]}.png"
+        assert after.paths[i] == pathlib.Path(f"/images/{after.ids[i][6:]}.png")
     assert not set(after.ids) & set(changes["subsample 4:0.2"])
 
 
@@ -118,6 +118,6 @@ def test_relabelled_items_are_known_by_the_marks_of_their_source():
     found, _ = label_noise.add_label_noise(
         train, drawn.ranks, relabel=["0>1:0.5"], subsample=["2:0.5"], seed=0
     )
-    marks = dict(zip(train.ids, pipeline.stamps(train), strict=True))
+    marks = dict(zip(train.ids, train.stamps(), strict=True))
     assert len(found) < len(train)
-    assert pipeline.stamps(found) == [marks[item] for item in found.ids]
+    assert found.stamps() == [marks[item] for item in found.ids]

@@ -6,19 +6,18 @@ import numpy as np
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
-from cloc_jax.data.samplers import RankPairs
+from cloc_jax.data.samplers import RankPairs, Triples
+from cloc_jax.data.source import Prepared, Source, augmented
 
 
-class Noise:
+class Noise(Source):
     """Twenty images of three ranks that count how often they are read."""
 
     def __init__(self):
         self.labels = np.arange(20, dtype=np.int32) % 3
         self.ids = [f"item-{i}" for i in range(20)]
+        self.paths = None
         self.reads = np.zeros(20, int)
-
-    def __len__(self):
-        return 20
 
     def __getitem__(self, index):
         self.reads[index] += 1
@@ -41,13 +40,11 @@ def prepared(source, cache_bytes, **options):
 def batches(first_step=0, threads=1, views=1, count=5):
     source = Noise()
     plan = RankPairs(source.labels, 6)
+    change = Augment(rotate_degrees=30, flip_horizontal=0.5)
     stream = pipeline.training_batches(
         source,
         plan,
-        draw=augmented(
-            source, Augment(rotate_degrees=30, flip_horizontal=0.5)
-        ),
-        views=views,
+        draws=[augmented(source, change)] * views,
         seed=(3,),
         first_step=first_step,
         threads=threads,
@@ -74,7 +71,7 @@ def test_images_depend_on_the_step_alone():
 def test_a_number_of_steps_is_the_beginning_of_all_of_them():
     source = Noise()
     plan = RankPairs(source.labels, 6)
-    settings = {"draw": augmented(source, Augment(scale=0.5)), "views": 1}
+    settings = {"draws": [augmented(source, Augment(scale=0.5))]}
     settings |= {"seed": (3,), "threads": 2}
     streams = [
         pipeline.training_batches(source, plan, first_step=1, steps=steps, **settings)
@@ -91,6 +88,23 @@ def test_several_views_are_different_looks_at_the_same_items():
     one, two = batch["image"]
     assert one.shape == two.shape == (6, 12, 10, 1)
     assert (np.asarray(one) != np.asarray(two)).any()
+
+
+def test_rows_of_several_items_have_every_view_of_each():
+    source = Noise()
+    plan = Triples(source.labels, 4)
+    draws = [lambda item, rng: source[item], lambda item, rng: 255 - source[item]]
+    (batch,) = pipeline.training_batches(
+        source, plan, draws=draws, seed=(3,), first_step=2, steps=1, threads=1
+    )
+    items = plan.batch(2)
+    assert items.shape == (4, 3)
+    np.testing.assert_array_equal(batch["id"], items)
+    np.testing.assert_array_equal(batch["label"], source.labels[items])
+    for (row, place), item in np.ndenumerate(items):
+        plain, inverted = batch["image"][2 * place : 2 * place + 2]
+        np.testing.assert_array_equal(plain[row], source[item])
+        np.testing.assert_array_equal(inverted[row], 255 - source[item])
 
 
 def test_evaluation_sees_every_item_once():

@@ -1,14 +1,14 @@
 """A random crop from the configuration on: every job sees the window it should."""
 
-import types
-
 import cv2
 import numpy as np
 import pytest
 from tiny_runs import tiny
 
 from cloc_jax.build import assembly, encoder, kept_features
+from cloc_jax.build.dataset import augmentation, build_dataset
 from cloc_jax.data import images
+from cloc_jax.data.source import AugmentedOnce
 from cloc_jax.jobs import predict
 
 
@@ -23,7 +23,7 @@ def test_drawn_images_have_the_room():
     dataset = build_dataset(config())
     test = dataset.splits["test"]
     assert test.whole(0).shape == (27, 32, 1)
-    assert test.source[0].shape == (27, 32, 1)  # drawn at that size, not stretched
+    assert test.original()[0].shape == (27, 32, 1)  # drawn at that size, not stretched
     assert test[0].shape == (24, 28, 1)
     np.testing.assert_array_equal(test[0], test.whole(0)[1:25, 2:30])
 
@@ -32,7 +32,7 @@ def test_predict_sees_what_evaluation_sees(tmp_path):
     settings = config()
     test = build_dataset(settings).splits["test"]
     path = tmp_path / "image.png"
-    cv2.imwrite(str(path), test.source[3])
+    cv2.imwrite(str(path), test.original()[3])
     np.testing.assert_array_equal(predict.prepared(settings, path), test[3])
 
 
@@ -41,13 +41,17 @@ def test_a_centre_crop_and_a_random_one_go_together(tmp_path):
     settings.data.crop = (20, 30)
     settings.data.equalize = True
     test = build_dataset(settings).splits["test"]
-    cut = images.prepare(test.source[0], size=(27, 32), crop=(20, 30), equalize=True)
+    cut = images.prepare(
+        test.original()[0], size=(27, 32), crop=(20, 30), equalize=True
+    )
     np.testing.assert_array_equal(test[0], cut[1:25, 2:30])
 
 
 def test_training_draws_images_of_the_size_the_network_sees():
-    parts = assembly.build(config())
-    drawn = parts.draw(0, np.random.default_rng(0))
+    settings = config()
+    parts = assembly.build(settings)
+    (draw,) = assembly.draws(settings, parts.dataset, parts.method.stages[0])
+    drawn = draw(0, np.random.default_rng(0))
     assert drawn.shape == parts.dataset.splits["train"][0].shape == (24, 28, 1)
 
 
@@ -73,13 +77,13 @@ def test_kept_views_of_a_frozen_encoder_are_random_windows(monkeypatch):
 
         def derive(source, *_, name, calls=calls, **options):
             calls[name] = source, options
-            return types.SimpleNamespace(draw=lambda item, rng: source[item])
+            return source
 
-        monkeypatch.setattr(derived, "derive", derive)
+        monkeypatch.setattr(kept_features, "derive", derive)
         encoder.derive(settings, dataset, NoTrunk())
         source, options = calls["train"]
         kept.append(options["preparation"])
-        seen = kept_features._View(source, 1, options["augment"])
+        seen = AugmentedOnce(source, 1, options["augment"])
         views = [seen[i] for i in range(20)]
         assert {view.shape for view in views} == {(24, 28, 1)}
         differ = [(source[i] != views[i]).any() for i in range(20)]
@@ -94,4 +98,4 @@ def test_a_fraction_that_is_none():
     with pytest.raises(ValueError, match=r"augment\.random_crop is 1\.5"):
         assembly.build(settings)
     settings.augment.random_crop = 0.1
-    assert encoder.augmentation(settings).is_on
+    assert augmentation(settings).is_on

@@ -173,7 +173,7 @@ def test_rows_of_an_array_file(tmp_path):
 def test_shards_are_read_as_one(tmp_path, monkeypatch):
     source = miniatures.folder(tmp_path / "source", (9, 8))
     whole, listing, _ = prepare(source, tmp_path)
-    monkeypatch.setattr(preparation, "SHARD_BYTES", 1500)
+    monkeypatch.setattr(record_store, "SHARD_BYTES", 1500)
     made, _, _ = prepare(source, tmp_path / "again")
     assert len(list(made.path.rglob("*.array_record*"))) > 3
     assert digest(made) == digest(whole)
@@ -343,7 +343,7 @@ def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch
             raise KeyboardInterrupt
         return store(item, wanted=wanted)
 
-    monkeypatch.setattr(storing, "store", stop)
+    monkeypatch.setattr(stored_image, "store", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, tmp_path)
     (home,) = (tmp_path / "prepared").iterdir()
@@ -355,7 +355,7 @@ def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch
 
 KILLED = """
 import os, pathlib, signal, sys
-from cloc_jax.data import preparation, storing
+from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.layouts import folder
 
 source, target, die_at = sys.argv[1:]
@@ -425,7 +425,7 @@ def test_two_at_once_prepare_once(source, tmp_path):
     made: list = []
     first, second = threading.Thread(target=work), threading.Thread(target=work)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storing, "store", slow)
+        patch.setattr(stored_image, "store", slow)
         first.start()
         started.wait(10)
         second.start()
@@ -471,12 +471,12 @@ def test_never_inside_the_sources(source):
 
 FULL = """
 import pathlib, resource, signal, sys
-from cloc_jax.data import preparation, storing
+from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.layouts import folder
 
 wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
 items = folder.scan(sys.argv[1]).items
-import cloc_jax.data.builder
+import cloc_jax.data.prepared.tfds_builder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # writes fail from here on
 try:
@@ -503,6 +503,7 @@ def test_writes_that_fail_are_told_and_leave_nothing(source, tmp_path):
 
 @pytest.mark.parametrize("where", ["records", "manifest"])
 def test_a_full_disk(source, tmp_path, monkeypatch, where):
+    from cloc_jax.data.prepared import tfds_builder
 
     def full(*arguments, **options):
         if where == "manifest":
@@ -512,7 +513,7 @@ def test_a_full_disk(source, tmp_path, monkeypatch, where):
 
     write_text = pathlib.Path.write_text
     if where == "records":
-        monkeypatch.setattr(builder, "write", full)
+        monkeypatch.setattr(tfds_builder, "write", full)
     else:
         monkeypatch.setattr(
             pathlib.Path,
@@ -545,7 +546,7 @@ def test_sources_may_be_read_only(source, tmp_path):
 
 MEMORY = """
 import pathlib, resource, sys
-from cloc_jax.data import builder, preparation, storing
+from cloc_jax.data.prepared import record_store, stored_image, tfds_builder
 from cloc_jax.data.layouts.listing import Item
 
 wanted = stored_image.Wanted((224, 224), None, False, 3, 10**9)

@@ -122,7 +122,7 @@ def test_the_job(file, tmp_path):
             ["--from=none.pth", "--to=a.safetensors"],
             "there is no none.pth. Weights can",
         ),
-        (["--from=net.safetensors", "--config.seed=1"], "weights has no settings"),
+        (["--from=net.safetensors", "--config.seed=1"], "weights uses no settings"),
     ],
 )
 def test_misuse_of_the_job(file, tmp_path, arguments, message):

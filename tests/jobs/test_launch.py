@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 from launching import ROOT, TINY, launch
 from tiny_runs import arrays
 
-from cloc_jax.jobs import evaluate, predict
+import launch as launcher
+from cloc_jax.jobs import command_line, predict
+from cloc_jax.report import run_scores
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
@@ -83,6 +86,9 @@ def test_metrics_have_the_documented_keys(finished):
     assert -1 <= metrics["order_score"]["overall"] <= 1
     assert list(metrics["order_score"]["by_rank"]) == list("01234")
     assert list(metrics["margins"]) == ["0|1", "1|2", "2|3", "3|4"]
+    readout = metrics["readouts"]["margins"]
+    assert readout["values"] == metrics["margins"] and readout["per"] == "boundary"
+    assert set(readout["kinds"].values()) == {"learned"} and readout["limit"] == 1.0
     assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
     assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
     assert metrics["critical"] == ["1|2"]
@@ -114,8 +120,9 @@ def test_phase_two_keeps_the_margins_to_the_bit(finished):
     kernels = [k for k in joint if "kernel" in k]
     assert all((joint[k] != refine[k]).any() for k in kernels)
     rows = history(run)
-    assert rows[0]["margins"] != rows[1]["margins"]  # phase one moves them
-    assert rows[1]["margins"] == rows[2]["margins"] == rows[3]["margins"]
+    margins = [row["readouts"]["margins"] for row in rows]
+    assert margins[0] != margins[1]  # phase one moves them
+    assert margins[1] == margins[2] == margins[3]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +201,31 @@ def test_evaluate_makes_the_results_again(finished, place):
     for name in ("metrics.json", "predictions.csv"):
         assert (copy / name).read_bytes() == (run / name).read_bytes()
     assert (copy / "report.html").exists() and (copy / "confusion.png").exists()
+
+
+def test_report_is_drawn_again_without_jax(finished, place):
+    run, _ = finished
+    copy = place / "redrawn"
+    shutil.copytree(run, copy)
+    (copy / "report.html").unlink()
+    before = {p: p.read_bytes() for p in copy.iterdir() if p.is_file()}
+    code = (
+        "import sys, launch; code = launch.main(['report', '--run=redrawn']);"
+        "assert 'jax' not in sys.modules; sys.exit(code)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    assert "report  redrawn/report.html" in process.stdout
+    page = (copy / "report.html").read_text().replace("redrawn", "whole")
+    assert page == (run / "report.html").read_text()
+    for path, data in before.items():
+        assert path.read_bytes() == data, path.name
 
 
 def test_predict_equals_the_evaluation(finished, place):
@@ -313,11 +345,24 @@ def test_own_folder_of_images(place):
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
         (["--config=configs/nothing.py"], "configs/ has adience.py, base.py, bracs.py"),
-        (["--batch_size=8"], "Unknown command line flag 'batch_size'"),
-        (["fly"], "unknown job 'fly'; use one of train, prepare, show"),
-        (["train", "images"], "takes flags only, but got 'images'"),
+        (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
+        (["fly"], "unknown job 'fly'; use one of train, "),
+        (["train", "images"], "unrecognized arguments: images"),
+        (["--resume", "show"], "the job comes first: python launch.py show"),
+        (["decide", "--draws=3"], "unrecognized arguments: --draws=3"),
+        (
+            ["--config.method.margins=0.3"],
+            "It is called method.cloc.margins now.",
+        ),
+        (
+            ["--config.method.cloc.weight=2", "--config.method.name=ce"],
+            "method.cloc.weight is set, but method.name is ce",
+        ),
         (["evaluate"], "add --run=DIR"),
-        (["evaluate", "--run=x", "--config.seed=1"], "uses the run's own settings"),
+        (
+            ["evaluate", "--run=x", "--config.seed=1"],
+            "takes mesh.*, data.root and data.prepared",
+        ),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
@@ -332,11 +377,53 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+OWN_FLAGS = {
+    "--resume": {"train"},
+    "--folds": {"train", "sweep"},
+    "--output": {"predict"},
+    "--max-missed": {"decide"},
+    "--remove": {"decide"},
+    "--boundary": {"decide", "control"},
+    "--vary": {"sweep"},
+    "--values": {"control"},
+    "--seeds": {"sweep", "control", "margins", "collapse"},
+    "--draws": {"margins"},
+    "--batches": {"bench"},
+    "--from": {"weights"},
+    "--to": {"weights", "claims"},
+    "--processes": {"train", "evaluate", "predict"}
+    | {"sweep", "control", "margins", "collapse"},
+    "--run": set(command_line.COMMANDS) - {"prepare", "weights"},
+}
+
+
+def test_help_of_each_job_lists_its_own_flags(capsys):
+    lists = {}
+    for job, command in command_line.COMMANDS.items():
+        with pytest.raises(SystemExit) as ended:
+            launcher.main([job, "--help"])
+        said = capsys.readouterr().out
+        assert ended.value.code == 0 and f"usage: python launch.py {job}" in said
+        assert command.help in said
+        takes_settings = command.settings == command_line.FULL
+        assert ("--config.train.batch_size=32" in said) == takes_settings
+        lists[job] = set(re.findall(r"^  (?:-h, )?(--[\w-]+)", said, re.MULTILINE))
+        assert "--help" in lists[job]
+    for flag, jobs in OWN_FLAGS.items():
+        assert {job for job, flags in lists.items() if flag in flags} == jobs, flag
+    assert launcher.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(
+        f"    {job:10}{command_line.COMMANDS[job].help}" in said for job in lists
+    )
+
+
 @pytest.mark.parametrize("written", ["--config={}", "-config={}", "--config {}"])
 def test_a_file_may_stand_behind_its_overrides(written):
     code = (
-        "import sys, launch; launch.parse_flags(sys.argv); "
-        "print(launch.FLAGS.config.data.name, launch.FLAGS.config.train.batch_size)"
+        "import sys, launch; settings, own = launch.split_words(sys.argv[1:], 'train');"
+        "config = launch.read_settings(settings, 'any setting', 'train');"
+        "print(config.data.name, config.train.batch_size, own)"
     )
     file = written.format(ROOT / "configs" / "koa.py").split()
     process = subprocess.run(
@@ -345,26 +432,25 @@ def test_a_file_may_stand_behind_its_overrides(written):
         capture_output=True,
         text=True,
     )
-    assert process.stdout == "koa 8\n", process.stderr
+    assert process.stdout == "koa 8 []\n", process.stderr
 
 
 def test_violations_are_of_boundaries_that_have_triplets():
     embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     labels = np.array([0] * 6 + [1] * 6, np.int32)
     margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
-    shares = evaluate._violated(embeddings, labels, margins)
+    shares = run_scores._violated(embeddings, labels, margins)
     assert 0 < shares["0|1"] <= 1
     assert shares["1|2"] is None and shares["2|3"] is None
 
 
 # One of two CPU devices is late; XLA alone gives up after 60 s.
 LATE = """
-import sys, time
-import launch
-launch.parse_flags(sys.argv)
-launch.set_up_libraries()
+import time
+from cloc_jax.runtime import environment
+environment.set_up_libraries(is_joint=False)
 import jax, numpy as np
-from cloc_jax import sharding
+from cloc_jax.runtime import sharding
 
 def late(index):
     time.sleep(75 * int(index))

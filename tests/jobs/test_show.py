@@ -6,7 +6,9 @@ from launching import TINY, launch
 from PIL import Image
 from tiny_runs import tiny
 
-from cloc_jax.build import assembly, encoder
+from cloc_jax.build import encoder
+from cloc_jax.build.dataset import build_dataset
+from cloc_jax.data.source import Source
 from cloc_jax.jobs import show
 from cloc_jax.report import figures
 
@@ -77,13 +79,11 @@ def test_without_augmentation_there_are_more_images(drawn, tmp_path):
 
 
 def test_ranks_that_are_too_many_or_absent(drawn, tmp_path, monkeypatch, capsys):
-    class Blank:
+    class Blank(Source):
         ids = [f"item {i}" for i in range(200)]
         labels = np.arange(200, dtype=np.int32) // 2
         labels[:2] = 1  # rank 0 has none
-
-        def __len__(self):
-            return 200
+        paths = None
 
         def __getitem__(self, index):
             return np.zeros((16, 16, 1), np.uint8)
@@ -94,7 +94,7 @@ def test_ranks_that_are_too_many_or_absent(drawn, tmp_path, monkeypatch, capsys)
         ranks=tuple(str(age) for age in range(100)),
         splits=dict.fromkeys(real.splits, Blank()),
     )
-    monkeypatch.setattr(assemble, "build_dataset", lambda config: ages)
+    monkeypatch.setattr(show, "build_dataset", lambda config: ages)
     show.show(config, tmp_path)
     rows = drawn[0][0]
     assert rows[0].rank == "1" and 10 < len(rows) <= show.MOST_ROWS

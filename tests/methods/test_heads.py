@@ -10,6 +10,8 @@ from tiny_runs import clean
 
 from cloc_jax import losses
 from cloc_jax.build import assembly
+from cloc_jax.build.dataset import build_dataset
+from cloc_jax.data.samplers import RankPairs
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
@@ -63,7 +65,7 @@ def method_and_model(**changes):
 )
 def test_the_limit_is_what_the_range_of_cosines_allows(changes, limit):
     method, model = method_and_model(**changes)
-    assert method.cloc.margins(model).limit == limit
+    assert method.readouts(model)["margins"].limit == limit
 
 
 def test_a_cosine_classifier_is_asked_for_the_margins():
@@ -85,13 +87,15 @@ def test_a_cosine_classifier_is_asked_for_the_margins():
     assert float(total) == pytest.approx(float(entropy + mmnp), rel=1e-5)
     assert float(scalars["cross_entropy"]) == pytest.approx(float(entropy), rel=1e-5)
     # Prediction knows no label, so no margin either.
-    chance = method.predict(model, FEATURES, None)["probabilities"]
+    chance = method.predict(model, FEATURES, None).probabilities
     np.testing.assert_allclose(chance, jax.nn.softmax(out.logits), rtol=1e-6)
 
 
 def test_one_phase_and_an_optimizer_of_their_own_for_margins():
     config = clean(
-        method__cloc__phases=1, method__cloc__margin_optimizer="sgd", method__cloc__margin_learning_rate=0.05
+        method__cloc__phases=1,
+        method__cloc__margin_optimizer="sgd",
+        method__cloc__margin_learning_rate=0.05,
     )
     method = assembly.build_method(config, 4, sharding.make_mesh(1))
     (joint,) = method.stages
@@ -104,7 +108,7 @@ def test_one_phase_and_an_optimizer_of_their_own_for_margins():
     assert joint.trains["head"] == {}
     model = method.init(Identity(6, is_signed=True), nnx.Rngs(0))
     parameters = nnx.state(model, nnx.Param)
-    chosen = assembly.build_optimizer(config, joint)
+    chosen = assembly.build_optimizer(config, joint, RankPairs([0, 0, 1, 1], 4))
     ones = jax.tree.map(jnp.ones_like, parameters)
     moved, _ = chosen.update(ones, chosen.init(parameters), parameters)
     np.testing.assert_allclose(moved["margins"]["theta"][...], -0.05, rtol=1e-6)

@@ -137,7 +137,7 @@ def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
     config, folder = frozen(), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
-    results = run_scores.score(config, folder, parts)
+    results = run_scores.score(TrainedRun(config, folder, parts), parts)
     rare = int(np.argmin(np.bincount(parts.dataset.splits["train"].labels)))
     assert set(results.test.predicted.tolist()) == {rare}
     saved = folder.read_support("final")
@@ -160,7 +160,8 @@ def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
 def test_stages_that_cannot_be_scored_and_their_names(frozen, tmp_path):
     config, folder = frozen(), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
-    results = run_scores.score(config, folder, assembly.build(config, folder))
+    parts = assembly.build(config, folder)
+    results = run_scores.score(TrainedRun(config, folder, parts), parts)
     assert "phase_one" not in results.metrics and "warm" not in results.metrics
     assert set(results.metrics["seconds"]) == {"warm", "final", "total"}
     rows = folder.read_history()

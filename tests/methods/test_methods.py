@@ -44,7 +44,7 @@ def test_on_frozen_features(name, tmp_path):
     config, folder = on_features(name), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
-    found = run_scores.score(config, folder, parts)
+    found = run_scores.score(TrainedRun(config, folder, parts), parts)
     scores, test = found.metrics["final"]["test"], parts.dataset.splits["test"]
     assert set(found.metrics["readouts"]) == READOUTS.get(name, set())
     assert np.isfinite([scores["accuracy"], scores["mae"], scores["nll"]]).all()
@@ -100,7 +100,8 @@ def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
     before, after = (arrays(folder.path, stage) for stage in ("pretrain", "probe"))
     moved = {key for key in before if not np.array_equal(before[key], after[key])}
     assert moved and all("head" in key for key in moved)
-    results = run_scores.score(config, folder, assembly.build(config, folder)).metrics
+    parts = assembly.build(config, folder)
+    results = run_scores.score(TrainedRun(config, folder, parts), parts).metrics
     assert "pretrain" not in results and results["final"]["test"]["nll"] > 0
     stages = [(row["stage"], bool(row["val"])) for row in folder.read_history()]
     assert stages == [("pretrain", False)] * 2 + [("probe", True)] * 2

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloc_jax.methods.stop_rules import stop_rule
+from cloc_jax.methods.stop_rules import Limits, by_loss, by_validation
 
 
 def follow(rule, accuracies, maes):
@@ -20,7 +20,7 @@ def follow(rule, accuracies, maes):
 
 
 def test_train_accuracy_fires_first():
-    rule = stop_rule(max_epochs=3, patience=1, monitor="mae", train_accuracy=0.95)
+    rule = by_validation(Limits(3, 1, "mae"), train_accuracy=0.95)
     verdicts = follow(rule, [0.5, 0.95], [1.0, 2.0])
     assert [v.rule for v in verdicts] == ["", "train_accuracy"]
     assert "0.950 reached 0.95" in verdicts[1].reason
@@ -28,16 +28,16 @@ def test_train_accuracy_fires_first():
 
 @pytest.mark.parametrize("train_accuracy", [None, 1.5])
 def test_training_data_are_not_looked_at_without_need(train_accuracy):
-    settings = {"max_epochs": 2, "patience": 9, "monitor": "mae"}
-    rule = stop_rule(**settings, train_accuracy=train_accuracy)
+    limits = Limits(2, 9, "mae")
+    rule = by_validation(limits, train_accuracy=train_accuracy)
     assert rule.reads == ("val",)
     verdicts = follow(rule, [1.0] * 2, [1.0] * 2)
     assert [v.rule for v in verdicts] == ["", "max_epochs"]
-    assert stop_rule(**settings, train_accuracy=1.0).reads == ("train", "val")
+    assert by_validation(limits, train_accuracy=1.0).reads == ("train", "val")
 
 
 def test_patience_counts_epochs_without_improvement():
-    rule = stop_rule(max_epochs=99, patience=2, monitor="mae")
+    rule = by_validation(Limits(99, 2, "mae"))
     verdicts = follow(rule, [1.0] * 5, [0.9, 0.5, 0.5, 0.4, 0.41])
     assert [v.improved for v in verdicts] == [True, True, False, True, False]
     assert [v.rule for v in verdicts] == [""] * 5
@@ -46,21 +46,38 @@ def test_patience_counts_epochs_without_improvement():
 
 
 def test_higher_is_better_where_it_is():
-    rule = stop_rule(max_epochs=99, patience=9, monitor="accuracy")
+    rule = by_validation(Limits(99, 9, "accuracy"))
     verdicts = follow(rule, [0.5, 0.4, 0.6], [1.0, 0.5, 2.0])
     assert [v.improved for v in verdicts] == [True, False, True]
 
 
 def test_an_undefined_score_still_leaves_something_to_hand_over():
-    rule = stop_rule(max_epochs=9, patience=2, monitor="qwk")
+    rule = by_validation(Limits(9, 2, "qwk"))
     verdicts = follow(rule, [0.5] * 3, [1.0] * 3)
     assert [v.improved for v in verdicts] == [True, False, False]
     assert verdicts[-1].rule == "patience"
 
 
 def test_the_cap():
-    rule = stop_rule(max_epochs=2, patience=9, monitor="mae")
+    rule = by_validation(Limits(2, 9, "mae"))
     assert [v.rule for v in follow(rule, [0.1] * 2, [1, 1])] == ["", "max_epochs"]
+    assert rule.max_epochs == 2
+
+
+def test_a_stage_that_is_not_scored_stops_by_its_loss():
+    rule = by_loss(max_epochs=9, patience=2)
+    assert rule.reads == () and rule.max_epochs == 9
+    state, verdicts = rule.init(), []
+    for epoch, loss in enumerate([3.0, 2.0, 2.5, 2.0], 1):
+        verdict = rule.update(state, epoch, {"batches": {"loss": loss}})
+        state = json.loads(json.dumps(verdict.state))
+        verdicts.append(verdict)
+    assert [v.improved for v in verdicts] == [True, True, False, False]
+    assert [v.rule for v in verdicts] == ["", "", "", "patience"]
+    assert "the loss did not fall for 2 epochs" in verdicts[-1].reason
+    capped = by_loss(max_epochs=1, patience=2)
+    last = capped.update(capped.init(), 1, {"batches": {"loss": 3.0}})
+    assert last.rule == "max_epochs" and last.improved
 
 
 @pytest.mark.parametrize(
@@ -69,10 +86,11 @@ def test_the_cap():
         ({"monitor": "loss"}, "train.monitor is 'loss'"),
         ({"patience": 0}, "train.patience is 0"),
         ({"max_epochs": 0}, "train.max_epochs is 0"),
-        ({"train_accuracy": -1.0}, "method.cloc.stop_accuracy is -1.0"),
+        ({"train_accuracy": -1.0}, "train accuracy that ends a stage is -1.0"),
     ],
 )
 def test_refused(change, message):
     settings = {"max_epochs": 5, "patience": 5, "monitor": "mae"} | change
+    accuracy = settings.pop("train_accuracy", None)
     with pytest.raises(ValueError, match=message):
-        stop_rule(**settings)
+        by_validation(Limits(**settings), train_accuracy=accuracy)

@@ -60,7 +60,7 @@ def history(ranks, epochs=(6, 4), fixed=()):
                     "train": {"loss": 1 / (1 + len(rows)), "accuracy": 0.5},
                     "train_eval": {"accuracy": 0.5 + 0.04 * len(rows)},
                     "val": {"accuracy": 0.4 + 0.03 * len(rows), "qwk": None},
-                    "margins": dict(values),
+                    "readouts": {"margins": dict(values)},
                 }
             )
     return rows
@@ -198,7 +198,7 @@ def test_calibration_needs_a_panel():
 @pytest.mark.parametrize("name", RANKS)
 def test_margins_fit(name):
     ranks = RANKS[name]
-    figure = figures.margins_figure(history(ranks), ranks)
+    figure = figures.readout_figure(history(ranks), "margins", ranks)
     assert_nothing_cut_off(figure)
     axes = figure.axes[0]
     lines = [line for line in axes.lines if line.get_gid() != "stage change"]
@@ -211,11 +211,15 @@ def test_margins_fit(name):
 def test_margins_of_many_equal_values_stay_legible():
     ranks = [str(i) for i in range(13)]
     rows = [
-        {"stage": "s", "epoch": e, "margins": dict.fromkeys(names, 0.5)}
+        {
+            "stage": "s",
+            "epoch": e,
+            "readouts": {"margins": dict.fromkeys(names, 0.5)},
+        }
         for names in [metrics.boundary_names(ranks)]
         for e in (1, 2)
     ]
-    figure = figures.margins_figure(rows, ranks)
+    figure = figures.readout_figure(rows, "margins", ranks)
     assert_nothing_cut_off(figure)
     ends = [text for text in figure.axes[0].texts if "|" in text.get_text()]
     assert len(ends) == 12 and not overlapping(ends)
@@ -226,7 +230,9 @@ def test_margins_dash_fixed_ones_and_mark_the_change(are_kinds_given):
     ranks = list("0123")
     rows = history(ranks, fixed=["1|2"])
     kinds = {"0|1": "learned", "1|2": "fixed", "2|3": "floored"}
-    figure = figures.margins_figure(rows, ranks, kinds if are_kinds_given else None)
+    figure = figures.readout_figure(
+        rows, "margins", ranks, kinds=kinds if are_kinds_given else None
+    )
     axes = figure.axes[0]
     styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
     assert styles["1|2"] == "--" and styles["0|1"] == styles["2|3"] == "-"
@@ -234,19 +240,38 @@ def test_margins_dash_fixed_ones_and_mark_the_change(are_kinds_given):
     assert [line.get_xdata()[0] for line in changes] == [6.5]
     course = next(line for line in axes.lines if line.get_label() == "0|1")
     np.testing.assert_allclose(course.get_xdata(), np.arange(1, 11))
-    np.testing.assert_allclose(
-        course.get_ydata(), [row["margins"]["0|1"] for row in rows]
-    )
+    values = [row["readouts"]["margins"] for row in rows]
+    np.testing.assert_allclose(course.get_ydata(), [v["0|1"] for v in values])
     found = " / ".join(words(figure))
     assert "joint" in found and "refine" in found
-    assert f"0|1  {rows[-1]['margins']['0|1']:.3f}" in found
-    assert f"1|2  {rows[-1]['margins']['1|2']:.3f} fixed" in found
+    assert f"0|1  {values[-1]['0|1']:.3f}" in found
+    assert f"1|2  {values[-1]['1|2']:.3f} fixed" in found
 
 
-def test_margins_need_margins():
-    rows = [{"stage": "train", "epoch": 1, "margins": {}}]
-    with pytest.raises(ValueError, match="methods without margins"):
-        figures.margins_figure(rows, "ab")
+def test_a_readout_per_rank_may_be_negative():
+    ranks = ["none", "mild", "severe"]
+    rows = [
+        {
+            "stage": "fit",
+            "epoch": epoch,
+            "readouts": {"places": {"none": -0.5, "mild": 0.1 * epoch, "severe": 2}},
+        }
+        for epoch in (1, 2, 3)
+    ]
+    figure = figures.readout_figure(rows, "places", ranks, per="rank")
+    assert_nothing_cut_off(figure)
+    axes = figure.axes[0]
+    assert [line.get_label() for line in axes.lines] == ranks
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.1, 0.2, 0.3])
+    assert axes.get_ylim()[0] <= -0.5
+    found = words(figure)
+    assert "Place of each rank" in found and "mild  0.300" in found
+
+
+def test_a_readout_has_to_be_in_the_history():
+    rows = [{"stage": "train", "epoch": 1, "readouts": {}}]
+    with pytest.raises(ValueError, match="no row of the history has margins"):
+        figures.readout_figure(rows, "margins", "ab")
 
 
 def test_spread_keeps_apart_and_moves_little():
@@ -447,7 +472,7 @@ def test_saved_files_are_pictures(tmp_path):
     ranks = list("012")
     rows = history(ranks)
     figures.confusion(tmp_path / "confusion.png", counts(ranks), ranks, ["0|1"])
-    figures.margins(tmp_path / "margins.png", rows, ranks)
+    figures.readout(tmp_path / "margins.png", rows, "margins", ranks)
     figures.curves(str(tmp_path / "curves.png"), rows)
     for name in ("confusion", "margins", "curves"):
         with Image.open(tmp_path / f"{name}.png") as image:

@@ -99,6 +99,12 @@ def make_run(
     names = metrics.boundary_names(ranks)
     is_cloc = method == "cloc"
     margins = margins or ({name: 0.2 for name in names} if is_cloc else {})
+    readout = {
+        "per": "boundary",
+        "values": margins,
+        "kinds": {name: "learned" for name in margins},
+        "limit": 1.0,
+    }
     scores = {
         "method": method,
         "dataset": dataset,
@@ -111,8 +117,7 @@ def make_run(
             "images": 600,
         },
         "margins": margins,
-        "margin_kinds": {name: "learned" for name in margins},
-        "margin_limit": 1.0 if is_cloc else None,
+        "readouts": {"margins": readout} if is_cloc else {},
         "stages": [
             {
                 "name": "joint" if is_cloc else "train",
@@ -140,7 +145,7 @@ def make_run(
         "train": {"loss": 1.234, "accuracy": 0.47},
         "train_eval": {"accuracy": 0.5},
         "val": {"accuracy": 0.4321, "mae": 0.7, "qwk": None},
-        "margins": margins,
+        "readouts": {"margins": margins} if is_cloc else {},
         "seconds": 6.5,
     }
     config = {
@@ -403,7 +408,8 @@ def test_collapsed_margins_are_noted(tmp_path):
     scores = make_run(tmp_path, list("0123"), margins=margins)
     page = read_page(tmp_path)
     assert "Collapse: the margins of 0|1 , 2|3 fell below 0.02" in page.text
-    scores["margin_kinds"] |= {"0|1": "fixed", "2|3": "fixed"}  # set so by hand
+    kinds = scores["readouts"]["margins"]["kinds"]
+    kinds |= {"0|1": "fixed", "2|3": "fixed"}  # set so by hand
     (tmp_path / "metrics.json").write_text(json.dumps(scores))
     assert "Collapse" not in read_page(tmp_path).text
 
@@ -454,11 +460,37 @@ def test_names_are_escaped(tmp_path):
 def test_one_stage_method_without_margins(tmp_path):
     make_run(tmp_path, list("012"), method="coral", skip=["embedding.png"])
     page = read_page(tmp_path)
-    assert "The method coral has no margins." in page.text
-    assert "The method coral has no margins to raise." in page.text
+    assert "The margins" not in page.text and "larger margin" not in page.text
+    assert "Any method can be told what mistakes cost" in page.text
     assert "Phase one against the end" not in page.text
     assert "no map of the embeddings" in page.text
     assert len([tag for tag, _ in page.tags if tag == "img"]) == len(IMAGES) - 2
+
+
+def test_readouts_of_other_methods_have_a_table_and_a_picture(tmp_path):
+    scores = make_run(tmp_path, list("012"), method="clm")
+    values = {"0|1": -0.5, "1|2": 1.25}
+    scores["readouts"] = {"first_thresholds": {"per": "boundary", "values": values}}
+    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    image = Image.new("RGB", (300, 150), "white")
+    image.save(tmp_path / "first_thresholds.png", dpi=(150, 150))
+    page = read_page(tmp_path)
+    assert "First thresholds" in page.text
+    assert page.row("1|2", 2)[1][1] == "1.250" and page.row("0|1", 2)[1][1] == "−0.500"
+    alts = [a["alt"] for tag, a in page.tags if tag == "img"]
+    assert "First thresholds against epoch" in alts
+
+
+def test_a_run_of_an_older_version_has_the_same_page(tmp_path):
+    scores = make_run(tmp_path, list("012"))
+    page = html_page.write_report(tmp_path).read_text()
+    readout = scores.pop("readouts")["margins"]
+    scores |= {"margin_kinds": readout["kinds"], "margin_limit": readout["limit"]}
+    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    row = json.loads((tmp_path / "history.jsonl").read_text())
+    row |= row.pop("readouts")
+    (tmp_path / "history.jsonl").write_text(json.dumps(row) + "\n")
+    assert html_page.write_report(tmp_path).read_text() == page
 
 
 def test_margins_beyond_the_limit_are_noted(tmp_path):
@@ -521,7 +553,10 @@ def test_long_tables_are_folded(tmp_path):
 
 
 def test_missing_metrics_say_what_to_do(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} holds no metrics"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} is not a run"):
+        html_page.write_report(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="not finished: it has no metrics.json"):
         html_page.write_report(tmp_path)
     (tmp_path / "metrics.json").write_text('{"ranks": ["0"], "final": {}}')
     with pytest.raises(ValueError, match="neither"):

@@ -1,9 +1,10 @@
-"""What is drawn of a run: which boundaries, which images, which bins."""
+"""What is drawn of a run: which images, which bins."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from cloc_jax.data.source import Source
 from cloc_jax.report import pictures
 from cloc_jax.scoring import calibration, metrics, predictions
 
@@ -44,14 +45,6 @@ def test_nearest_images_may_be_fewer():
     assert chosen == {"right": [1, 0, 2], "wrong": []}
 
 
-def test_boundaries_to_show():
-    crossed = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
-    rates = {name: {"crossing_rate": rate} for name, rate in crossed.items()}
-    assert pictures.boundaries_to_show(rates, ["d", "a"]) == ["a", "d"]
-    assert pictures.boundaries_to_show(rates, []) == ["c", "d", "e"]
-    assert pictures.boundaries_to_show(rates, list("abcde")) == ["a", "b", "c"]
-
-
 def test_bins_are_those_of_the_calibration():
     found = made(107)
     groups = calibration.reliability(found.probabilities, found.true, 10)
@@ -64,14 +57,12 @@ def test_bins_are_those_of_the_calibration():
     assert (bins.low <= bins.accuracy).all() and (bins.accuracy <= bins.high).all()
 
 
-class Images:
+class Images(Source):
     """Raw images of several shapes."""
 
     def __init__(self, labels):
         self.ids, self.labels = [str(i) for i in range(len(labels))], labels
-
-    def __len__(self):
-        return len(self.labels)
+        self.paths = None
 
     def __getitem__(self, index):
         return np.full((20 + index % 3, 30, 1), index % 256, np.uint8)
@@ -82,14 +73,26 @@ def test_all_pictures_of_a_run(tmp_path, monkeypatch, has_probabilities):
     found = made(60)
     scores = metrics.ordinal_metrics(found.true, found.predicted, RANKS)
     margins = dict.fromkeys(metrics.boundary_names(RANKS), 0.3)
+    places = dict.fromkeys(RANKS, 1.0)
     results = {
         "ranks": RANKS,
         "critical": ["1|2", "2|3"],
         "final": {"test": scores},
-        "margins": margins,
-        "margin_kinds": dict.fromkeys(margins, "learned"),
+        "readouts": {
+            "margins": {
+                "per": "boundary",
+                "values": margins,
+                "kinds": dict.fromkeys(margins, "learned"),
+            },
+            "places": {"per": "rank", "values": places, "kinds": {}},
+        },
     }
-    row = {"stage": "joint", "epoch": 1, "train": {"loss": 1.0}, "margins": margins}
+    row = {
+        "stage": "joint",
+        "epoch": 1,
+        "train": {"loss": 1.0},
+        "readouts": {"margins": margins, "places": places},
+    }
     monkeypatch.setattr(
         "cloc_jax.report.figures.embeddings._umap", lambda _, start: start
     )
@@ -105,7 +108,7 @@ def test_all_pictures_of_a_run(tmp_path, monkeypatch, has_probabilities):
         found=found if has_probabilities else found._replace(probabilities=None),
         images=Images(found.true),
     )
-    expected = {"confusion", "curves", "margins", "embedding", "similarity"}
+    expected = {"confusion", "curves", "margins", "places", "embedding", "similarity"}
     expected |= {"calibration"} if has_probabilities else set()
     names = {f"{name}.png" for name in expected}
     names |= {"nearest_1.jpg", "nearest_2.jpg"} if has_probabilities else set()

@@ -2,9 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from cloc_jax.runtime.run_folder import RunFolder, write_json
+from cloc_jax.runtime.run_folder import RunFolder
 
 DATASET = {"ranks": ["0", "1"], "images": {"train": 4}, "sha256": "a"}
 
@@ -21,11 +22,16 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
     run = RunFolder(tmp_path / "run")
     config = {"seed": 0, "data": {"size": (3, 4)}}
     run.create(config, DATASET)
-    run.check_same(config, DATASET)  # tuples come back as lists and are the same
+    saved = run.read_config()
+    assert saved["data"]["size"] == [3, 4]
+    run.check_same(config, DATASET, saved)  # tuples come back as lists, the same
     with pytest.raises(ValueError, match=r"config.data.size was \[3, 4\], is now"):
-        run.check_same(config | {"data": {"size": (3, 5)}}, DATASET)
+        run.check_same(config | {"data": {"size": (3, 5)}}, DATASET, saved)
+    with pytest.raises(ValueError, match="config.mesh_of was None, is now 1"):
+        run.check_same(config | {"mesh_of": 1}, DATASET, saved)
+    run.check_same(config | {"mesh": {"devices": 4}}, DATASET, saved)  # may change
     with pytest.raises(ValueError, match="images have changed"):
-        run.check_same(config, DATASET | {"sha256": "b"})
+        run.check_same(config, DATASET | {"sha256": "b"}, saved)
 
 
 def test_other_images_are_noticed(tmp_path):
@@ -46,13 +52,53 @@ def test_history_is_cut_to_the_checkpoint(tmp_path):
     assert [row["epoch"] for row in run.read_history()] == [0, 1, 9]
 
 
-def test_json_is_strict_and_whole(tmp_path):
-    path = tmp_path / "a.json"
-    write_json(path, {"x": 1.5})
-    with pytest.raises(ValueError):
-        write_json(path, {"x": float("nan")})
-    assert json.loads(path.read_text()) == {"x": 1.5}
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+def test_an_older_history_gets_its_readouts(tmp_path):
+    margins = {"0|1": 0.6, "1|2": 0.8}
+    old = {"stage": "joint", "epoch": 1, "val": {"mae": 0.5}, "margins": margins}
+    without = {"stage": "fit", "epoch": 1, "val": {"mae": 0.5}, "margins": {}}
+    new = {"stage": "fit", "epoch": 2, "readouts": {"thresholds": {"0|1": 1.0}}}
+    run = RunFolder(tmp_path)
+    for row in (old, without, new):
+        run.append_history(row)
+    found = run.read_history()
+    assert found[0] == old | {"readouts": {"margins": margins}}
+    assert found[1] == without | {"readouts": {}}  # cross-entropy has none
+    assert found[2] == new
+
+
+def test_older_metrics_get_their_readouts(tmp_path):
+    run = RunFolder(tmp_path)
+    old = {
+        "final": {"test": {"mae": 0.5}},
+        "margins": {"0|1": 0.6, "1|2": 0.8},
+        "margin_kinds": {"0|1": "learned", "1|2": "fixed"},
+        "margin_limit": 2.0,
+    }
+    run.metrics.write_text(json.dumps(old))
+    readout = {
+        "per": "boundary",
+        "values": old["margins"],
+        "kinds": old["margin_kinds"],
+        "limit": 2.0,
+    }
+    assert run.read_metrics() == old | {"readouts": {"margins": readout}}
+    without = old | {"margins": {}, "margin_kinds": {}, "margin_limit": None}
+    run.metrics.write_text(json.dumps(without))
+    assert run.read_metrics() == without | {"readouts": {}}
+    new = {"final": {}, "margins": {}, "readouts": {"thresholds": {"per": "rank"}}}
+    run.metrics.write_text(json.dumps(new))
+    assert run.read_metrics() == new
+
+
+def test_support_comes_back_and_may_be_absent(tmp_path):
+    run = RunFolder(tmp_path)
+    (tmp_path / "stages").mkdir()
+    assert run.read_support("final") is None
+    run.write_support("final", {"bank": np.eye(3, dtype=np.float32), "k": np.int32(4)})
+    found = run.read_support("final")
+    assert found.keys() == {"bank", "k"} and found["k"] == 4
+    np.testing.assert_array_equal(found["bank"], np.eye(3))
+    assert found["bank"].dtype == np.float32
 
 
 def test_a_folder_that_is_no_run(tmp_path):

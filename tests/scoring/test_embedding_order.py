@@ -74,12 +74,12 @@ def test_order_score_is_none_where_nothing_is_defined():
 
 
 def test_order_score_of_many_is_of_a_sample(monkeypatch):
-    monkeypatch.setattr(order, "MOST", 300)
+    monkeypatch.setattr(embedding_order, "MOST", 300)
     embeddings, labels = made(900)
     found = order_score(embeddings, labels, RANKS)
     assert found["images"] == 300
     assert found == order_score(embeddings, labels, RANKS)
-    monkeypatch.setattr(order, "MOST", 900)
+    monkeypatch.setattr(embedding_order, "MOST", 900)
     whole = order_score(embeddings, labels, RANKS)["overall"]
     assert found["overall"] == pytest.approx(whole, abs=0.05)
 

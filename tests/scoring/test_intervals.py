@@ -21,10 +21,10 @@ def test_scores_are_those_of_metrics(seed):
     true, predicted = labels(seed)
     whole = metrics.ordinal_metrics(true, predicted, RANKS)
     confusion = np.array(whole["confusion"])
-    for name, value in intervals.scores(confusion).items():
+    for name, value in metrics.scores(confusion).items():
         assert value == pytest.approx(whole[name], rel=1e-12), name
     for h, boundary in enumerate(metrics.boundary_names(RANKS)):
-        for name, value in intervals.boundary_rates(confusion, h).items():
+        for name, value in metrics.boundary_rates(confusion, h).items():
             assert value == pytest.approx(whole["boundaries"][boundary][name]), name
 
 
@@ -53,6 +53,12 @@ def test_bootstrap_covers_the_true_accuracy():
     assert 180 <= covered <= 199  # 190 expected; four standard deviations are 12
 
 
+def bootstrap_boundary(confusion, h):
+    """Intervals of the rates at one boundary, by the draws of `bootstrap`."""
+    rates = metrics.boundary_rates(intervals.draws_of(confusion, seed=0), h)
+    return {name: intervals.percentiles(values) for name, values in rates.items()}
+
+
 def test_intervals_of_all_scores_are_the_bootstraps():
     true, predicted = labels(0)
     whole = metrics.ordinal_metrics(true, predicted, RANKS)
@@ -64,7 +70,7 @@ def test_intervals_of_all_scores_are_the_bootstraps():
         assert ends.low < whole[name] < ends.high
     assert list(rates) == names
     for h, boundary in enumerate(names):
-        of_boundary = intervals.bootstrap_boundary(whole["confusion"], h)
+        of_boundary = bootstrap_boundary(whole["confusion"], h)
         assert rates[boundary].keys() == of_boundary.keys()
         for name, ends in of_boundary.items():
             if 0 < whole["boundaries"][boundary][name] < 1:
@@ -87,7 +93,7 @@ def test_intervals_at_the_ends_and_of_nothing_are_strict_json():
 
 
 def test_undefined_is_nan_not_an_error():
-    ends = intervals.bootstrap_boundary([[5, 0], [0, 0]], 0)
+    ends = bootstrap_boundary([[5, 0], [0, 0]], 0)
     assert np.isnan(ends["crossing_missed_rate"].low)
     assert ends["crossing_false_alarm_rate"] == (0, 0)
     assert np.isnan(intervals.bootstrap([[5, 0], [0, 0]])["qwk"].low)
@@ -120,7 +126,7 @@ def test_redrawn_is_drawing_runs_and_images_one_by_one():
     for _ in range(2000):
         runs, images = rng.integers(0, 4, 4), rng.integers(0, 120, 120)
         slow.append((predicted[runs][:, images] == true[images]).mean())
-    drawn = intervals.scores(intervals.redrawn(true, predicted, 3))["accuracy"]
+    drawn = metrics.scores(intervals.redrawn(true, predicted, 3))["accuracy"]
     assert drawn.mean() == pytest.approx((predicted == true).mean(), abs=0.01)
     assert drawn.std() == pytest.approx(np.std(slow), rel=0.1)
 
@@ -129,8 +135,8 @@ def test_redrawn_pairs_settings_draw_by_draw():
     true = np.random.default_rng(0).integers(0, 3, 80)
     worse = np.clip(true[None] + np.ones((3, 1), int), 0, 2)
     same = np.repeat(true[None], 3, 0)
-    a = intervals.scores(intervals.redrawn(true, same, 3))["accuracy"]
-    b = intervals.scores(intervals.redrawn(true, worse, 3))["accuracy"]
+    a = metrics.scores(intervals.redrawn(true, same, 3))["accuracy"]
+    b = metrics.scores(intervals.redrawn(true, worse, 3))["accuracy"]
     top = intervals.redrawn(true, same, 3)[:, 2, 2] / 80
     np.testing.assert_allclose(a, 1)
     np.testing.assert_allclose(b, top, rtol=1e-6)  # of worse, rank 2 alone is right
@@ -149,7 +155,7 @@ def test_two_sided_finds_differences_and_few_that_are_not_there(better, least, m
             of_run = rng.normal(-gain, 0.02, (6, 1))
             wrong = rng.random((6, 400)) < np.clip(hard + of_run, 0, 1)
             confusions = intervals.redrawn(true, true ^ wrong, 2, seed=seed, draws=400)
-            drawn.append(intervals.scores(confusions)["accuracy"])
+            drawn.append(metrics.scores(confusions)["accuracy"])
         found += intervals.two_sided(drawn[1] - drawn[0]) < 0.05
     # Drawing runs and images both counts what varies with neither twice: the test is
     # a little too careful, never too bold.

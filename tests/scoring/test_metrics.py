@@ -212,6 +212,28 @@ def test_unsigned_labels_do_not_wrap():
     assert metrics.ordinal_metrics(true, predicted, "abcd")["mae"] == 3.0
 
 
+def test_boundaries_that_matter():
+    crossed = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
+    rates = {name: {"crossing_rate": rate} for name, rate in crossed.items()}
+    assert metrics.boundaries_that_matter(rates, ["d", "a"]) == ["a", "d"]
+    assert metrics.boundaries_that_matter(rates, []) == ["c", "d", "e"]
+    assert metrics.boundaries_that_matter(rates, list("abcde")) == ["a", "b", "c"]
+
+
+def test_values_that_are_not_whole_decide_the_mae():
+    true, predicted = np.array([0, 0, 2]), np.array([0, 1, 2])
+    values = [0.25, 0.75, 1.5]
+    found = metrics.ordinal_metrics(true, predicted, list("012"), None, values)
+    assert found["mae"] == pytest.approx(0.5)
+    assert found["macro_mae"] == pytest.approx((0.5 + 0.5) / 2)
+    plain = metrics.ordinal_metrics(true, predicted, list("012"))
+    changed = {k for k in plain if plain[k] != found[k]}
+    assert changed == {"mae", "macro_mae"}
+    for wrong in ([0.0, 1.0], [0.0, 1.0, math.nan]):
+        with pytest.raises(ValueError, match="one finite number for each of the 3"):
+            metrics.ordinal_metrics(true, predicted, list("012"), None, wrong)
+
+
 def test_boundary_names():
     ranks = ["(0, 2)", "(4, 6)", "(8, 12)"]
     assert metrics.boundary_names(ranks) == ["(0, 2)|(4, 6)", "(4, 6)|(8, 12)"]

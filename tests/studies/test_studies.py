@@ -13,12 +13,12 @@ from cloc_jax.scoring import predictions
 from cloc_jax.studies import (
     claims,
     collapse,
+    conclusion,
     control,
     learned_margins,
     separability,
-    study_runs,
-    sweep,
 )
+from cloc_jax.studies.run_plan import Plan
 from configs import base
 
 RANKS = ["0", "1", "2", "3"]
@@ -44,7 +44,7 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     value = float(name.split("=")[1]) if "=" in name else 0.4
     values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, value)
     (run / "metrics.json").write_text(json.dumps({"margins": values}))
-    return sweep.Plan(run.name, {"setting": name, "seed": seed}, ConfigDict())
+    return Plan(run.name, name, {"seed": seed}, ConfigDict())
 
 
 def analysed(folder, crossing, seeds=5, at=(1,)):
@@ -126,7 +126,12 @@ def test_settings_raise_only_the_boundaries_named():
     assert found[1].overrides["method.cloc.margins"] == ["learn", 0.3, "learn", "learn"]
     config.method.cloc.margins = [0.1, 0.2, "learn", "learn"]
     floors = control._settings(config, [1, 2], 4, [0.3, 1.2], "floor")
-    assert floors[0].overrides["method.cloc.margins"] == [0.1, "learn", "learn", "learn"]
+    assert floors[0].overrides["method.cloc.margins"] == [
+        0.1,
+        "learn",
+        "learn",
+        "learn",
+    ]
     low, high = (s.overrides["method.cloc.margins"] for s in floors[1:3])
     assert low == [0.1, "learn>=0.3", "learn>=0.3", "learn"]
     assert high == [0.1, "learn=1.7>=1.2", "learn=1.7>=1.2", "learn"]
@@ -279,7 +284,7 @@ def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
         "--boundary=1|2",
     ]
     monkeypatch.setattr("sys.argv", words)
-    assert study_runs.command() == (
+    assert conclusion.command() == (
         "python launch.py control --config=configs/koa.py --config.data.root=…/koa "
         '"--boundary=1|2"'
     )

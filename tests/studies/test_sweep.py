@@ -7,7 +7,7 @@ import pytest
 from tiny_runs import by_name, clean, final_state
 
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.studies import sweep
+from cloc_jax.studies import run_plan, sweep
 from cloc_jax.training import loop
 
 MARGINS = "method.cloc.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
@@ -52,7 +52,9 @@ def test_side_by_side_equals_alone(swept, place, name):
     loop.train(config, alone, resume=False)
     for ours, theirs in zip(history(together), history(alone), strict=True):
         assert (ours["stage"], ours["epoch"]) == (theirs["stage"], theirs["epoch"])
-        for group in ("train", "val", "margins"):
+        margins = [row["readouts"]["margins"] for row in (ours, theirs)]
+        assert margins[0] == pytest.approx(margins[1], rel=1e-4, abs=1e-5)
+        for group in ("train", "val"):
             assert ours[group] == pytest.approx(theirs[group], rel=1e-4, abs=1e-5)
     for stage in ("joint", "refine"):
         states = [final_state(config, f, stage)[0] for f in (together, alone)]
@@ -116,10 +118,10 @@ def test_unfinished_runs_are_made_again(swept, place, tmp_path):
     [
         (["method.cloc.margins"], 1, "--vary is 'method.cloc.margins'"),
         (["method.cloc.weight="], 1, "--vary is 'method.cloc.weight='"),
-        (["method.wait=1;2"], 1, "--vary sets method.wait"),
-        (["train.batch_size=many"], 1, "--vary sets loop.batch_size to many"),
+        (["method.wait=1;2"], 1, "method.wait cannot be set to 1"),
+        (["train.batch_size=many"], 1, "train.batch_size cannot be set to 'many'"),
         (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
-        (["method.cloc.weight=1;1"], 1, "two runs of the sweep are the same"),
+        (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         ([], 0, "--seeds is 0"),
     ],
@@ -134,10 +136,15 @@ def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"
     folds = sweep._folds("hid", "all")
-    plans = sweep.plan(config, vary=["method.cloc.weight=1;2"], seeds=2, folds=folds)
+    settings = sweep.combinations(["method.cloc.weight=1;2"])
+    plans = run_plan.plan_runs(config, settings, seeds=2, folds=folds)
     assert len(plans) == 2 * 5 * 2
     assert {p.config.data.fold for p in plans} == set(range(5))
     assert plans[0].name == "weight=1,fold=0,seed=0"
+    assert plans[0].overrides == {"method.cloc.weight": 1, "data.fold": 0, "seed": 0}
+    by_setting = run_plan.by_setting(plans)
+    assert list(by_setting) == ["weight=1", "weight=2"]
+    assert all(len(runs) == 10 for runs in by_setting.values())
     assert sweep._folds("hid", "0,3") == [0, 3] and sweep._folds("koa", "") == []
     for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
         with pytest.raises(ValueError, match=f"--folds is {text}"):

@@ -10,6 +10,7 @@ from tiny_runs import stage_parts, tiny
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.samplers import RankPairs
+from cloc_jax.data.source import Source, augmented
 from cloc_jax.runtime import sharding
 
 
@@ -77,31 +78,27 @@ def test_more_devices_than_there_are():
 
 
 def test_each_process_reads_only_its_rows():
-    class Counted:
+    class Counted(Source):
         labels = np.arange(40, dtype=np.int32) % 4
         ids = [str(i) for i in range(40)]
+        paths = None
 
         def __init__(self):
             self.reads = np.zeros(40, int)
-
-        def __len__(self):
-            return 40
 
         def __getitem__(self, index):
             self.reads[index] += 1
             return np.full((6, 6, 1), index, np.uint8)
 
     plan = RankPairs(Counted.labels, 8)
+    change = Augment(rotate_degrees=20, flip_vertical=0.5)
     whole, parts = None, []
     for share in (pipeline.WHOLE, pipeline.Share(0, 2), pipeline.Share(1, 2)):
         source = Counted()
         batches = pipeline.training_batches(
             source,
             plan,
-            draw=augmented(
-                source, Augment(rotate_degrees=20, flip_vertical=0.5)
-            ),
-            views=1,
+            draws=[augmented(source, change)],
             seed=(1,),
             first_step=2,
             threads=1,

@@ -1,0 +1,288 @@
+"""DINO: a student learns from its own moving average, then a probe or full training.
+
+Caron et al., "Emerging Properties in Self-Supervised Vision Transformers", ICCV 2021.
+Without labels, a student that sees small and large crops of an image predicts what a
+teacher makes of the large ones. The teacher is the moving average of the student's
+parameters; its outputs are centered and sharpened so that they do not collapse. Ranks
+are learned afterwards on the teacher's encoder.
+
+Differences from the released code, where only the first two have other defaults: the
+output has 4096 dimensions instead of 65,536, as small data needs; the probe's rate
+is SimCLR's, since their own, 100 times smaller, counts on the many steps of ImageNet's
+epochs, and the probe's epoch is chosen on validation data; the last layer never has
+weight decay, which would not change what it computes, as its weights have length 1; the
+crops' areas are those that the authors use for ResNets, with the optimizer that they
+use for vision transformers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from cloc_jax import losses
+from cloc_jax.encoders import Encoder
+from cloc_jax.methods import pretraining, stop_rules
+from cloc_jax.methods.interface import ENCODER, Method, View
+
+LAST_LAYER = "last_layer"  # the parameter group
+GLOBAL_CROPS = 2  # that the teacher sees too
+AVERAGED = ("encoder", pretraining.PROJECTION, LAST_LAYER)  # what a teacher consists of
+
+
+class Untrained(nnx.Variable):
+    """What gradients and optimizers never see."""
+
+
+class Projection(nnx.Module):
+    """Three layers with GELUs between them, batch norms before those where asked for,
+    and onto the unit sphere."""
+
+    def __init__(
+        self,
+        features: int,
+        hidden: int,
+        bottleneck: int,
+        *,
+        has_norms: bool,
+        rngs: nnx.Rngs,
+    ):
+        widths = (features, hidden, hidden, bottleneck)
+        init = nnx.initializers.truncated_normal(0.02)
+        self.layers = nnx.List(
+            [
+                nnx.Linear(a, b, kernel_init=init, rngs=rngs)
+                for a, b in zip(widths, widths[1:], strict=False)
+            ]
+        )
+        norms = [nnx.BatchNorm(hidden, momentum=0.9, rngs=rngs) for _ in range(2)]
+        self.norms = nnx.List(norms) if has_norms else None
+
+    def __call__(self, x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
+        *inner, last = self.layers
+        for n, layer in enumerate(inner):
+            x = layer(x)
+            if self.norms is not None:
+                x = self.norms[n](x)
+            x = jax.nn.gelu(x, approximate=False)
+        return losses.unit_vectors(last(x))
+
+
+class LastLayer(nnx.Module):
+    """Inner products with directions: a weight-normed layer whose lengths stay 1."""
+
+    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs):
+        # PyTorch's: uniform up to 1 / sqrt(inputs).
+        init = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+        self.kernel = nnx.Param(init(rngs.params(), (inputs, outputs), jnp.float32))
+
+    def __call__(
+        self,
+        x: Float[Array, "batch inputs"],
+        is_frozen: Bool[Array, ""] | bool = False,
+    ) -> Float[Array, "batch outputs"]:
+        kernel = self.kernel[...]
+        kernel = jnp.where(is_frozen, jax.lax.stop_gradient(kernel), kernel)
+        return x @ losses.unit_vectors(kernel.T).T
+
+
+class Teacher(nnx.Module):
+    """Copies of the parts of a student, without anything to train."""
+
+    def __init__(self, student: nnx.Module):
+        for name in AVERAGED:
+            part = nnx.clone(getattr(student, name))
+            for _, module in nnx.iter_modules(part):
+                for attribute, value in list(vars(module).items()):
+                    if isinstance(value, nnx.Param):
+                        setattr(module, attribute, Untrained(value[...]))
+            setattr(self, name, part)
+
+
+class Distilled(pretraining.Pretrained):
+    """A student with its teacher, and a linear head on the encoder."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        projection: Projection,
+        last_layer: LastLayer,
+        num_ranks: int,
+        outputs: int,
+        *,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(encoder, projection, num_ranks, rngs=rngs)
+        self.last_layer = last_layer
+        self.teacher = Teacher(self)
+        self.center = Untrained(jnp.zeros((1, outputs), jnp.float32))
+        # Steps to go until the last layer learns.
+        self.frozen_steps = Untrained(jnp.zeros((), jnp.int32))
+
+
+def dino(
+    *,
+    num_ranks: int,
+    limits: stop_rules.Limits,
+    output: int,
+    hidden: int,
+    bottleneck: int,
+    has_norms: bool,
+    student_temperature: float,
+    teacher_temperature: float,
+    momentum: float,
+    center_momentum: float,
+    frozen_epochs: int,
+    local_crops: int,
+    local_size: Sequence[int],
+    downstream: str,
+    pretrain: Mapping[str, Any],
+    probe: Mapping[str, Any],
+) -> Method:
+    """Pretraining and a probe; see `configs/base.py` for what each setting means."""
+    if min(student_temperature, teacher_temperature) <= 0:
+        raise ValueError(
+            f"method.dino has temperatures {student_temperature} and "
+            f"{teacher_temperature}; both must be above 0."
+        )
+    if not 0 <= momentum <= 1 or not 0 <= center_momentum < 1:
+        raise ValueError(
+            f"method.dino has momentum {momentum} and center_momentum "
+            f"{center_momentum}; use 0 to 1, and the second below 1."
+        )
+    if min(output, hidden, bottleneck) < 1 or min(local_crops, frozen_epochs) < 0:
+        raise ValueError(
+            f"method.dino has output {output}, hidden {hidden}, bottleneck "
+            f"{bottleneck}, local_crops {local_crops} and frozen_epochs "
+            f"{frozen_epochs}; use 1 or more of the first three and 0 or more of the "
+            "others."
+        )
+    if len(local_size) != 2 or min(local_size) < 1:
+        raise ValueError(
+            f"method.dino.local_size is {tuple(local_size)}; give height and width, "
+            "such as (96, 96) where data.size is (224, 224)."
+        )
+    height, width = local_size
+
+    def init(encoder, rngs):
+        projection = Projection(
+            encoder.features, hidden, bottleneck, has_norms=has_norms, rngs=rngs
+        )
+        last_layer = LastLayer(bottleneck, output, rngs=rngs)
+        return Distilled(encoder, projection, last_layer, num_ranks, output, rngs=rngs)
+
+    def loss(model, batch, rngs):
+        views, where = batch["image"], batch["mask"]
+        large = jnp.concatenate(views[:GLOBAL_CROPS])
+        # Each size has its own batch statistics, as the authors have it.
+        sizes = [large]
+        if local_crops:
+            sizes.append(jnp.concatenate(views[GLOBAL_CROPS:]))
+        match_modes(model)
+        student = _outputs(model, sizes, is_frozen=model.frozen_steps[...] > 0)
+        teacher, center = _outputs(model.teacher, [large]), model.center[...]
+        value = losses.dino(
+            student,
+            teacher,
+            center,
+            crops=GLOBAL_CROPS + local_crops,
+            student_temperature=student_temperature,
+            teacher_temperature=teacher_temperature,
+            where=where,
+        )
+        model.center[...] = losses.dino_center(
+            teacher, center, momentum=center_momentum, where=where
+        )
+        return value, {}
+
+    def enter(model, context, rngs):
+        # Only now, as pretrained weights come into the encoder after `init`.
+        for name in AVERAGED:
+            copy_variables(getattr(model, name), getattr(model.teacher, name))
+        steps_per_epoch = context.num_steps // pretrain["epochs"]
+        steps = frozen_epochs * steps_per_epoch
+        model.frozen_steps[...] = jnp.full((), steps, jnp.int32)
+
+    def after_step(model, step, num_steps):
+        share = (1 - momentum) * (1 + jnp.cos(jnp.pi * step / num_steps)) / 2
+        follow(model, share)
+        model.frozen_steps[...] = jnp.maximum(model.frozen_steps[...] - 1, 0)
+
+    def enter_downstream(model, context, rngs):
+        copy_variables(model.teacher.encoder, model.encoder)
+
+    local = View(size=(height, width), augment="dino_local")
+    trains: dict[str, Mapping[str, Any]] = dict.fromkeys(
+        (*ENCODER, pretraining.PROJECTION), {}
+    )
+    # Frozen, it must not be decayed either. Later its length plays no part.
+    trains[LAST_LAYER] = {"weight_decay": 0.0, "final_weight_decay": None}
+    pretraining_stage = pretraining.pretrain_stage(
+        loss, pretrain, augment="dino_global_1"
+    )
+    downstream_stage = pretraining.downstream_stage(
+        "dino", downstream, pretraining.classify, probe, limits
+    )
+    stages = (
+        pretraining_stage._replace(
+            views=(
+                View(augment="dino_global_1"),
+                View(augment="dino_global_2"),
+                *(local,) * local_crops,
+            ),
+            trains=trains,
+            enter=enter,
+            after_step=after_step,
+        ),
+        downstream_stage._replace(enter=enter_downstream),
+    )
+    return Method(init, stages, pretraining.embed, pretraining.predict)
+
+
+def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:
+    """What a student or teacher makes of crops, given by size."""
+    features = jnp.concatenate([network.encoder(images) for images in sizes])
+    return network.last_layer(network.projection(features), **options)
+
+
+def match_modes(model: Distilled) -> None:
+    """Puts the teacher's layers into the mode of the student's.
+
+    Its batch norms then use batch statistics, except in parts that are frozen.
+    """
+    for name in AVERAGED:
+        student, teacher = (
+            nnx.iter_modules(getattr(network, name))
+            for network in (model, model.teacher)
+        )
+        for (_, ours), (_, theirs) in zip(student, teacher, strict=True):
+            for mode in ("use_running_average", "deterministic"):
+                if hasattr(ours, mode):
+                    setattr(theirs, mode, getattr(ours, mode))
+
+
+def follow(model: Distilled, share: Float[Array, ""]) -> None:
+    """Moves the teacher's parameters by a share of the way to the student's."""
+    for name in AVERAGED:
+        student = nnx.state(getattr(model, name), nnx.Param)
+        teacher = nnx.state(getattr(model.teacher, name), Untrained)
+        for ours, theirs in _pairs(student, teacher):
+            # Where both are the same, as in frozen parts, they stay so to the bit.
+            theirs[...] = theirs[...] + share * (ours[...] - theirs[...])
+
+
+def copy_variables(source: nnx.Module, target: nnx.Module) -> None:
+    """Gives `target` the parameters and batch statistics of `source`."""
+    for ours, theirs in _pairs(nnx.state(source), nnx.state(target)):
+        theirs[...] = jnp.copy(ours[...])
+
+
+def _pairs(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
+    """Variables at the same places of two modules alike."""
+    left, right = nnx.to_flat_state(a), nnx.to_flat_state(b)
+    for (path, ours), (other, theirs) in zip(left, right, strict=True):
+        assert path == other
+        yield ours, theirs

@@ -1,0 +1,370 @@
+"""DINO: a teacher that follows, is never trained, and is what ranks are learned on."""
+
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from tiny_runs import arrays, clean, tiny
+
+from cloc_jax import methods
+from cloc_jax.build import assembly, optimizer
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.methods import Context, Limits
+from cloc_jax.methods import dino as module
+from cloc_jax.methods.dino import dino
+from cloc_jax.report import run_scores
+from cloc_jax.runtime import interrupts, model_state
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop, train_step
+
+OUTPUT, LOCAL_CROPS, BATCH = 6, 2, 4
+PRETRAIN = {
+    "name": "adamw",
+    "learning_rate": 0.01,
+    "weight_decay": 0.04,
+    "final_weight_decay": 0.4,
+    "decay_vectors": False,
+    "clip_norm": 3.0,
+    "clip_per_tensor": True,
+    "epochs": 3,
+}
+SETTINGS = {
+    "output": OUTPUT,
+    "hidden": 8,
+    "bottleneck": 4,
+    "student_temperature": 0.1,
+    "teacher_temperature": 0.04,
+    "momentum": 0.9,
+    "center_momentum": 0.9,
+    "frozen_epochs": 1,
+    "local_crops": LOCAL_CROPS,
+    "local_size": (16, 16),
+    "downstream": "probe",
+    "pretrain": PRETRAIN,
+    "probe": {"epochs": 1},
+}
+
+
+def method(**changes):
+    return dino(num_ranks=5, limits=Limits(2, 2, "mae"), **(SETTINGS | changes))
+
+
+class Tiny(nnx.Module):
+    """An encoder with two parts that compiles in no time: quarters, then two layers."""
+
+    features, is_signed = 4, False
+
+    def __init__(self, rngs):
+        self.stem, self.layer1 = (
+            nnx.Sequential(
+                nnx.Linear(4, 4, use_bias=False, rngs=rngs),
+                nnx.BatchNorm(4, momentum=0.9, rngs=rngs),
+                jax.nn.relu,
+            )
+            for _ in range(2)
+        )
+
+    def __call__(self, images):
+        rows, side = images.shape[0], images.shape[1] // 2
+        parts = images.reshape(rows, 2, side, 2, side) / 127.5 - 1
+        quarters = parts.mean((2, 4)).reshape(rows, 4)
+        return self.layer1(self.stem(10 * quarters))
+
+
+def create(made, seed=0):
+    rngs = nnx.Rngs(seed)
+    return made.init(Tiny(rngs), rngs)
+
+
+def batch(seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = [24] * 2 + [16] * LOCAL_CROPS
+    images = [rng.integers(256, size=(BATCH, s, s, 1), dtype=np.uint8) for s in sizes]
+    return {
+        "image": tuple(map(jnp.asarray, images)),
+        "label": jnp.zeros(BATCH, jnp.int32),
+        "mask": jnp.ones(BATCH, bool),
+    }
+
+
+def context(num_steps):
+    return Context(lambda: None, lambda: None, np.zeros(1, int), num_steps)
+
+
+class Steps:
+    """The pretraining of a method, step by step."""
+
+    def __init__(self, made, num_steps, epochs, trains=None):
+        self.stage = made.stages[0]
+        if trains is not None:
+            self.stage = self.stage._replace(trains=trains)
+        model = create(made)
+        self.stage.enter(model, context(num_steps), nnx.Rngs(1))
+        self.graph, state = model_state.split(model)
+        built = optimizer.build(
+            self.stage.trains,
+            methods.group_of,
+            steps_per_epoch=num_steps // epochs,
+            epochs=epochs,
+            **self.stage.optimizer,
+        )
+        self.step = jax.jit(
+            train_step.step_function(self.graph, self.stage, built, num_steps)
+        )
+        self.carry = train_step.first_carry(state, built, ["loss"])
+
+    def advance(self, seed=0) -> float:
+        """Takes a step and returns its loss."""
+        before = float(self.carry.totals["loss"])
+        self.carry = self.step(self.carry, batch(seed), jax.random.key(0))
+        assert int(self.carry.bad_step) == -1
+        return float(self.carry.totals["loss"]) - before
+
+    @property
+    def model(self):
+        return model_state.merge(self.graph, self.carry.model)
+
+
+def values(part, *kinds):
+    """Copies of a module's arrays by path, of some kinds of variables."""
+    flat = nnx.to_flat_state(nnx.state(part, *kinds))
+    return {path: np.array(variable[...]) for path, variable in flat}
+
+
+@pytest.fixture(scope="module")
+def followed():
+    """Models of the start and after each of six steps of a run of three epochs."""
+    steps = Steps(method(), 6, 3)
+    models = [steps.model]
+    for seed in range(6):
+        steps.advance(seed)
+        models.append(steps.model)
+    return models
+
+
+def test_the_teacher_starts_as_the_student_and_has_no_parameters():
+    made = method()
+    model = create(made)
+    # As weights from a file would, after `init`.
+    model.encoder.stem.layers[0].kernel[...] += 1
+    made.stages[0].enter(model, context(6), nnx.Rngs(1))
+    for name in module.AVERAGED:
+        ours, theirs = (
+            values(getattr(model, name)),
+            values(getattr(model.teacher, name)),
+        )
+        assert ours.keys() == theirs.keys()
+        assert all((ours[path] == theirs[path]).all() for path in ours)
+    params, rest = model_state.split(model)[1]
+    assert set(params) == {"encoder", "head", "last_layer", "projection"}
+    assert {"teacher", "center", "frozen_steps"} <= set(rest)
+    assert not values(model.teacher, nnx.Param)
+
+
+def test_the_teacher_is_the_average_of_the_student(followed):
+    for name in module.AVERAGED:
+        expected = values(getattr(followed[0], name), nnx.Param)
+        for step, model in enumerate(followed[1:]):
+            momentum = 1 - (1 - 0.9) * (np.cos(np.pi * step / 6) + 1) / 2
+            student = values(getattr(model, name), nnx.Param)
+            for path, value in student.items():
+                expected[path] = momentum * expected[path] + (1 - momentum) * value
+            found = values(getattr(model.teacher, name), module.Untrained)
+            assert found.keys() == expected.keys()
+            for path in found:
+                np.testing.assert_allclose(
+                    found[path], expected[path], rtol=1e-4, atol=1e-6
+                )
+
+
+def test_no_optimizer_moves_the_teacher():
+    steps = Steps(method(momentum=1.0), 6, 3)
+    first = steps.model
+    for seed in range(3):
+        steps.advance(seed)
+    for name in module.AVERAGED:
+        before = values(getattr(first.teacher, name), module.Untrained)
+        after = values(getattr(steps.model.teacher, name), module.Untrained)
+        assert all(before[path].tobytes() == after[path].tobytes() for path in before)
+    moved = values(steps.model.encoder, nnx.Param)
+    start = values(first.encoder, nnx.Param)
+    assert all((moved[path] != start[path]).any() for path in start)
+    names = jax.tree_util.tree_leaves_with_path(steps.carry.optimizer)
+    assert not [path for path, _ in names if "teacher" in jax.tree_util.keystr(path)]
+
+
+def test_the_teacher_has_batch_statistics_of_its_own(followed):
+    first, second = followed[:2]
+    large = jnp.concatenate(batch(0)["image"][:2])
+    # The first step again, by hand: the teacher sees large crops only, in training.
+    teacher = nnx.clone(first.teacher)
+    module._outputs(teacher, [large])
+    expected = values(teacher.encoder, nnx.BatchStat)
+    found = values(second.teacher.encoder, nnx.BatchStat)
+    student = values(second.encoder, nnx.BatchStat)
+    for path in expected:
+        np.testing.assert_allclose(found[path], expected[path], rtol=1e-4, atol=1e-5)
+        assert (found[path] != student[path]).any()
+
+
+def test_the_center_follows_the_teachers_outputs(followed):
+    center = np.zeros((1, OUTPUT))
+    for step in range(3):
+        teacher = nnx.clone(followed[step].teacher)  # in training mode
+        large = jnp.concatenate(batch(step)["image"][:2])
+        rows = np.asarray(module._outputs(teacher, [large]))
+        center = 0.9 * center + 0.1 * rows.mean(0, keepdims=True)
+        found = followed[step + 1].center[...]
+        np.testing.assert_allclose(found, center, rtol=1e-3, atol=1e-5)
+
+
+def test_the_last_layer_waits_for_an_epoch(followed):
+    kernels = [np.array(model.last_layer.kernel[...]) for model in followed]
+    # Two steps an epoch: no gradient and no decay in either.
+    assert kernels[0].tobytes() == kernels[1].tobytes() == kernels[2].tobytes()
+    for before, after in zip(kernels[2:], kernels[3:], strict=False):
+        assert (before != after).all()
+    assert [int(model.frozen_steps[...]) for model in followed[:4]] == [2, 1, 0, 0]
+    inner = [np.array(m.projection.layers[0].kernel[...]) for m in followed[:2]]
+    assert (inner[0] != inner[1]).any()
+
+
+def test_outputs_are_cosines():
+    model = create(method())
+    rows = module._outputs(model, [batch()["image"][0]])
+    assert rows.shape == (BATCH, OUTPUT) and (np.abs(rows) <= 1 + 1e-6).all()
+    before = np.asarray(rows)
+    model.last_layer.kernel[...] *= 3  # lengths are normed away
+    after = module._outputs(model, [batch()["image"][0]])
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_parts_evaluate_in_the_teacher_too():
+    made = method()
+    trains = {g: s for g, s in made.stages[0].trains.items() if g != "stem"}
+    steps = Steps(made, 6, 3, trains)
+    model = steps.model
+    methods.freeze(model, trains)  # as a step does
+    assert model.teacher.encoder.layer1.layers[1].use_running_average
+    module.match_modes(model)
+    assert not model.teacher.encoder.layer1.layers[1].use_running_average
+    assert model.teacher.encoder.stem.layers[1].use_running_average
+    before = values(model.teacher.encoder.stem)
+    steps.advance()
+    after = values(steps.model.teacher.encoder.stem)
+    assert all(before[path].tobytes() == after[path].tobytes() for path in before)
+
+
+def test_padding_plays_no_part():
+    made = method()
+    some = batch() | {"mask": jnp.array([True, True, True, False])}
+    # Evaluation mode, as batch statistics know of no padding.
+    found = []
+    for fill in (0, 255):
+        model = create(made)
+        methods.freeze(model, ())
+        images = tuple(image.at[3].set(fill) for image in some["image"])
+        value, _ = made.stages[0].loss(model, some | {"image": images}, nnx.Rngs(0))
+        found.append((float(value), np.asarray(model.center[...])))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-7)
+
+
+def test_the_loss_falls():
+    # The center and a teacher that moves change what is asked for.
+    steps = Steps(method(momentum=1.0, frozen_epochs=0), 30, 3)
+    losses = [steps.advance() for _ in range(30)]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("downstream", ["probe", "full"])
+def test_ranks_are_learned_on_the_teacher(followed, downstream):
+    made = method(downstream=downstream)
+    model = nnx.clone(followed[-1])
+    made.stages[1].enter(model, context(6), nnx.Rngs(1))
+    ours, teacher = values(model.encoder), values(followed[-1].teacher.encoder)
+    assert ours.keys() == teacher.keys()
+    assert all(ours[path].tobytes() == teacher[path].tobytes() for path in ours)
+    student = values(followed[-1].encoder)
+    assert all((ours[path] != student[path]).any() for path in ours)
+    assert isinstance(model.encoder.stem.layers[0].kernel, nnx.Param)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"teacher_temperature": 0.0}, "temperatures 0.1 and 0.0"),
+        ({"momentum": 1.1}, "momentum 1.1"),
+        ({"center_momentum": 1.0}, "center_momentum 1.0"),
+        ({"output": 0}, "output 0"),
+        ({"local_crops": -1}, "local_crops -1"),
+        ({"local_size": (96,)}, r"local_size is \(96,\)"),
+        ({"downstream": "none"}, "method.dino.downstream is 'none'"),
+    ],
+)
+def test_settings_are_checked(change, message):
+    with pytest.raises(ValueError, match=message):
+        method(**change)
+
+
+SMALL = {
+    "method__name": "dino",
+    "method__dino__output": 8,
+    "method__dino__hidden": 8,
+    "method__dino__bottleneck": 4,
+    "method__dino__local_crops": 1,
+    "method__dino__local_size": (16, 16),
+    "method__dino__pretrain__epochs": 2,
+    "method__dino__pretrain__warmup_epochs": 0.0,
+    "method__dino__probe__epochs": 1,
+}
+
+
+class Interrupted(loop.StageRun):
+    """A run that is asked to stop in the second epoch of its pretraining."""
+
+    def __init__(self, run, record):
+        super().__init__(run, record)
+        step_fn = self.step_fn
+
+        def step(carry, batch):
+            if self.step == 8:
+                self.run.requests.number = signal.SIGTERM
+            return step_fn(carry, batch)
+
+        self.step_fn = step
+
+
+def test_a_whole_run_and_an_interrupted_one_agree(tmp_path, monkeypatch):
+    config = tiny(**SMALL)
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    loop.train(config, whole, resume=False)
+    built = assembly.build(config, whole)
+    results = run_scores.score(TrainedRun(config, whole, built), built)
+    assert 0 <= results.metrics["final"]["test"]["mae"] <= 4
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "StageRun", Interrupted)
+        with pytest.raises(interrupts.Interrupted, match="stage pretrain at step 9"):
+            loop.train(config, parts, resume=False)
+    loop.train(config, parts, resume=True)
+    for stage in ("pretrain", "probe"):
+        ours, theirs = (arrays(run.path, stage) for run in (whole, parts))
+        assert list(ours) == list(theirs)
+        assert all(ours[k].tobytes() == theirs[k].tobytes() for k in ours)
+    # The probe's encoder is the teacher's, and stays it.
+    encoder = {
+        k: v for k, v in ours.items() if "['encoder']" in k and "teacher" not in k
+    }
+    before = arrays(whole.path, "pretrain")
+    for path, value in encoder.items():
+        place = path.replace("['encoder']", "['teacher']['encoder']")
+        place = place.replace("['params']", "['rest']")
+        assert value.tobytes() == before[place].tobytes()
+
+
+def test_kept_features_are_refused():
+    with pytest.raises(ValueError, match="stage pretrain of dino augments images"):
+        assembly.build(clean(**SMALL, encoder__frozen=True))

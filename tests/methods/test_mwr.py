@@ -1,0 +1,359 @@
+"""MWR: windows, reference pairs, and ranks found by moving the window."""
+
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from tiny_runs import arrays, clean, tiny
+
+from cloc_jax.build import assembly
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.encoders.identity import Identity
+from cloc_jax.methods import Labelled, Limits
+from cloc_jax.methods import mwr as module
+from cloc_jax.methods.mwr import Comparator, mwr
+from cloc_jax.report import run_scores
+from cloc_jax.runtime import interrupts, model_state
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop, train_step
+
+RANKS = 5
+
+
+def method(**changes):
+    settings = {"hidden": 8, "dropout": 0.0, "references": 3} | changes
+    return mwr(num_ranks=RANKS, limits=Limits(2, 2, "mae"), **settings)
+
+
+def toy(count, *, without=(), seed=0):
+    """Labelled features that say the rank, with a little noise."""
+    rng = np.random.default_rng(seed)
+    ranks = np.setdiff1d(np.arange(RANKS), without)
+    labels = rng.choice(ranks, count).astype(np.int32)
+    noise = rng.normal(0, 0.1, (count, 2))
+    features = np.stack([labels / 2 - 1, np.ones(count)], 1) + noise
+    return Labelled(features.astype(np.float32), labels)
+
+
+class Exact:
+    """A comparator that knows: features are the rank itself."""
+
+    def of_pair(self, lower, upper):
+        return jnp.concatenate([lower, upper], axis=-1)
+
+    def of_query(self, query):
+        return query
+
+    def __call__(self, pair, query):
+        return module.relative_rank(query[..., 0], pair[..., 0], pair[..., 1])
+
+
+def exact_support(labels, num_ranks, references=2):
+    """What `fit` would find, if any pair of a window were as good as the others."""
+    drawn = module.draw_candidates(labels, num_ranks)
+    return {
+        "bank": jnp.asarray(labels, jnp.float32)[:, None],
+        "labels": jnp.asarray(labels),
+        "pairs": jnp.asarray(drawn.pairs[:, :references]),
+    }
+
+
+@pytest.mark.parametrize(
+    "rank, lower, upper, rho",
+    [
+        (2, 2, 4, -1),
+        (3, 2, 4, 0),
+        (4, 2, 4, 1),
+        (2.5, 2, 4, -0.5),
+        (0, 2, 4, -1),  # clipped
+        (5, 2, 4, 1),
+        (4, 3, 4, 1),  # cut to the range
+        (4, 4, 4, 0),  # no width
+        (3, 4, 4, -1),
+        (5, 4, 4, 1),
+    ],
+)
+def test_relative_rank(rank, lower, upper, rho):
+    window = [jnp.float32(end) for end in (lower, upper)]
+    assert float(module.relative_rank(jnp.float32(rank), *window)) == rho
+    back = float(module.absolute_rank(jnp.float32(rho), *window))
+    assert back == min(max(rank, lower), upper)
+
+
+@pytest.mark.parametrize(
+    "rank, present, ends",
+    [
+        (2, [0, 1, 2, 3, 4], (1, 3)),
+        (0, [0, 1, 2, 3, 4], (0, 1)),
+        (4, [0, 1, 2, 3, 4], (3, 4)),
+        (2, [0, 1, 2, 4], (1, 4)),  # 3 has no images
+        (3, [0, 1, 2, 4], (2, 4)),
+        (4, [0, 1], (1, 1)),  # no guess is ever there
+        (1, [1], (1, 1)),
+    ],
+)
+def test_windows_reach_over_ranks_without_images(rank, present, ends):
+    assert module.window(rank, np.array(present)) == ends
+
+
+def test_the_comparator_is_one_layer_on_concatenated_features():
+    head = Comparator(3, 6, 0.0, rngs=nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    lower, upper, query = jnp.asarray(rng.normal(size=(3, 4, 3)), jnp.float32)
+    parts = (head.from_lower, head.from_upper, head.from_query)
+    kernel = np.concatenate([part.kernel[...] for part in parts])
+    x = np.concatenate([lower, upper, query], axis=1) @ kernel
+    x = np.maximum(x + np.asarray(head.from_query.bias[...]), 0)
+    x = np.maximum(np.asarray(head.inner(jnp.asarray(x))), 0)
+    expected = np.tanh(np.asarray(head.output(jnp.asarray(x))))[:, 0]
+    found = head(head.of_pair(lower, upper), head.of_query(query))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def triples(data, rows, seed=0):
+    """A batch of random triples of the toy, its lower reference below the upper."""
+    items = np.random.default_rng(seed).integers(len(data.labels), size=(rows, 3))
+    ends = items[:, :2]
+    items[:, :2] = np.take_along_axis(ends, np.argsort(data.labels[ends], axis=1), 1)
+    return {
+        "image": tuple(jnp.asarray(data.embeddings[items[:, n]]) for n in range(3)),
+        "label": jnp.asarray(data.labels[items]),
+        "mask": jnp.ones(rows, bool),
+    }
+
+
+def test_the_loss_is_the_squared_error_of_real_rows():
+    made = method()
+    model = made.init(Identity(2, is_signed=True), nnx.Rngs(0))
+    batch = triples(toy(20), 6) | {"mask": jnp.array([True] * 4 + [False] * 2)}
+    value, _ = made.stages[0].loss(model, batch, nnx.Rngs(1))
+    errors = []
+    for row in range(4):
+        lower, upper, query = (image[row : row + 1] for image in batch["image"])
+        rho = model.head(model.head.of_pair(lower, upper), model.head.of_query(query))
+        low, high, rank = (float(n) for n in batch["label"][row])
+        if low == high:
+            wanted = np.sign(rank - low)
+        else:
+            wanted = np.clip(2 * (rank - low) / (high - low) - 1, -1, 1)
+        errors.append((float(rho[0]) - wanted) ** 2)
+    assert float(value) == pytest.approx(np.mean(errors), rel=1e-5)
+
+
+def trained(made, data, steps):
+    """A model after some steps, and the losses."""
+    stage = made.stages[0]
+    model = made.init(Identity(2, is_signed=True), nnx.Rngs(0))
+    graph, state = model_state.split(model)
+    optimizer = optax.adam(0.01)
+    step = jax.jit(train_step.step_function(graph, stage, optimizer, steps))
+    carry, losses = train_step.first_carry(state, optimizer, ["loss"]), []
+    for n in range(steps):
+        before = float(carry.totals["loss"])
+        carry = step(carry, triples(data, 32, seed=n), jax.random.key(0))
+        losses.append(float(carry.totals["loss"]) - before)
+    assert int(carry.bad_step) == -1
+    return model_state.evaluating(graph, carry.model), losses
+
+
+@pytest.fixture(scope="module")
+def learned():
+    made, data = method(dropout=0.2), toy(200)
+    model, losses = trained(made, data, 150)
+    return made, model, data, losses
+
+
+def predicted(made, model, data, support):
+    support = jax.tree.map(jnp.asarray, support)
+    return made.predict(model, jnp.asarray(data.embeddings), support)
+
+
+def test_the_loss_falls(learned):
+    losses = learned[3]
+    assert np.mean(losses[-10:]) < 0.3 * np.mean(losses[:10])
+
+
+def test_what_was_learned_predicts_ranks(learned):
+    made, model, data, _ = learned
+    support = made.fit(model, data, toy(60, seed=1))
+    test = toy(60, seed=2)
+    found = predicted(made, model, test, support)
+    assert np.abs(np.asarray(found.value) - test.labels).mean() < 0.3
+    assert (np.asarray(found.label) == test.labels).mean() > 0.9
+    above = np.asarray(found.above)
+    assert above.shape == (60, RANKS - 1) and (np.diff(above, axis=1) <= 0).all()
+    again = made.fit(model, data, toy(60, seed=1))
+    assert all((support[name] == again[name]).all() for name in support)
+
+
+def loop_errors(head, data, pairs, queries):
+    """Mean squared error of rho of each pair, the slow way."""
+    found = []
+    for lower, upper in pairs:
+        errors = []
+        for item in queries:
+            items = (lower, upper, item)
+            low, high, x = (jnp.asarray(data.embeddings[i])[None] for i in items)
+            rho = float(head(head.of_pair(low, high), head.of_query(x))[0])
+            ends = [float(data.labels[i]) for i in (lower, upper)]
+            middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
+            wanted = np.clip((data.labels[item] - middle) / half, -1, 1)
+            errors.append((rho - wanted) ** 2)
+        found.append(np.mean(errors))
+    return np.array(found)
+
+
+def test_references_are_the_pairs_with_the_least_error(monkeypatch):
+    monkeypatch.setattr(module, "PAIRS", 6)
+    monkeypatch.setattr(module, "QUERIES", 7)
+    data = toy(30)
+    head = Comparator(2, 4, 0.0, rngs=nnx.Rngs(0))
+    drawn = module.draw_candidates(data.labels, RANKS)
+    found = module.fit_references(*nnx.split(head), data, 2, RANKS)["pairs"]
+    for rank in range(RANKS):
+        queries = drawn.queries[rank][drawn.is_query[rank]]
+        errors = loop_errors(head, data, drawn.pairs[rank], queries)
+        ours = module.pair_errors(
+            head,
+            jnp.asarray(data.embeddings),
+            jnp.asarray(data.labels),
+            jnp.asarray(drawn.pairs[rank]),
+            jnp.asarray(drawn.queries[rank]),
+            jnp.asarray(drawn.is_query[rank]),
+        )
+        np.testing.assert_allclose(ours, errors, rtol=1e-4, atol=1e-6)
+        best = drawn.pairs[rank][np.argsort(errors)[:2]]
+        np.testing.assert_array_equal(found[rank], best)
+
+
+@pytest.mark.parametrize("without", [(), (2,), (0,), (4,), (1, 2, 3)])
+def test_candidates_lie_at_the_ends_of_the_window(without):
+    labels = toy(40, without=without).labels
+    drawn = module.draw_candidates(labels, RANKS)
+    for rank in range(RANKS):
+        ends = module.window(rank, np.unique(labels))
+        assert (labels[drawn.pairs[rank]] == ends).all()
+        count = drawn.counts[rank]
+        assert len(np.unique(drawn.pairs[rank, :count], axis=0)) == count
+        assert count == min((labels == ends[0]).sum() * (labels == ends[1]).sum(), 64)
+        queries = drawn.queries[rank][drawn.is_query[rank]]
+        near = np.flatnonzero(np.abs(labels - rank) <= 2)
+        np.testing.assert_array_equal(np.sort(queries), near)
+
+
+def test_few_pairs_are_repeated():
+    data = Labelled(np.eye(3, 2, dtype=np.float32), np.array([0, 1, 4], np.int32))
+    head = Comparator(2, 4, 0.0, rngs=nnx.Rngs(0))
+    found = module.fit_references(*nnx.split(head), data, 3, RANKS)["pairs"]
+    assert found.shape == (RANKS, 3, 2)
+    assert (found[1] == [0, 2]).all()  # the only ones of ranks 0 and 4
+
+
+def test_windows_move_until_nothing_changes():
+    labels = np.repeat(np.arange(10), 3).astype(np.int32)
+    support = exact_support(labels, 10)
+    ranks = np.array([0, 9, 4, 3.3, 6.8, 9], np.float32)
+    guess = jnp.array([9, 0, 4, 4, 1, 9])
+    found = module.move_windows(
+        Exact(), jnp.asarray(ranks)[:, None], guess, support, 10
+    )
+    np.testing.assert_allclose(found, ranks, rtol=1e-6)
+
+
+def test_windows_move_ten_times_at_most():
+    labels = np.repeat(np.arange(30), 2).astype(np.int32)
+    support = exact_support(labels, 30)
+    found = module.move_windows(
+        Exact(), jnp.array([[29.0], [1.0]]), jnp.array([0, 0]), support, 30
+    )
+    np.testing.assert_allclose(found, [10, 1])
+
+
+def test_values_are_averaged_and_not_rho():
+    labels = np.array([0, 2, 4], np.int32)
+    support = exact_support(labels, 5)
+    # Windows [0, 4] and [2, 4] at every rank; rho of 3 is 0.5 and 0.
+    support["pairs"] = jnp.tile(jnp.array([[0, 2], [1, 2]]), (5, 1, 1))
+    found = module.move_windows(Exact(), jnp.array([[3.0]]), jnp.array([3]), support, 5)
+    assert float(found[0]) == 3  # by the mean rho, 0.25, it would be 2.5 or 3.25
+
+
+@pytest.mark.parametrize("without", [(2,), (0,), (1, 2, 3)])
+def test_ranks_without_images_break_nothing(without):
+    labels = toy(30, without=without).labels
+    support = exact_support(labels, RANKS)
+    present = np.unique(labels).astype(np.float32)
+    between = present[:-1] + np.diff(present) / 3
+    ranks = np.concatenate([present, between])
+    found = module.estimate(Exact(), jnp.asarray(ranks)[:, None], support, RANKS)
+    np.testing.assert_allclose(found, ranks, rtol=1e-5, atol=1e-6)
+    # The whole of `fit` as well, with fewer images than neighbours.
+    data, made = toy(4, without=without), method()
+    model = made.init(Identity(2, is_signed=True), nnx.Rngs(0))
+    model = nnx.view(model, deterministic=True)
+    fitted = made.fit(model, data, toy(10, seed=1))
+    prediction = predicted(made, model, toy(10), fitted)
+    assert np.isfinite(prediction.value).all() and np.isfinite(prediction.above).all()
+
+
+@pytest.mark.parametrize(
+    "change", [{"hidden": 0}, {"dropout": 1.0}, {"references": 0}, {"references": 65}]
+)
+def test_settings_are_checked(change):
+    (name, value), *_ = change.items()
+    with pytest.raises(ValueError, match=f"method.mwr has .*{name} {value}"):
+        method(**change)
+
+
+SMALL = {"method__name": "mwr", "method__mwr__hidden": 8, "train__max_epochs": 2}
+
+
+def mae(config, folder):
+    parts = assembly.build(config, folder)
+    results = run_scores.score(TrainedRun(config, folder, parts), parts)
+    return results.metrics["final"]["test"]["mae"]
+
+
+class Interrupted(loop.StageRun):
+    """A stage that is asked to stop after its ninth step, in the second epoch."""
+
+    def __init__(self, run, record):
+        super().__init__(run, record)
+        step_fn = self.step_fn
+
+        def step(carry, batch):
+            if self.step == 8:
+                self.run.requests.number = signal.SIGTERM
+            return step_fn(carry, batch)
+
+        self.step_fn = step
+
+
+def test_a_whole_run_and_an_interrupted_one_agree(tmp_path, monkeypatch):
+    config = tiny(**SMALL)
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    loop.train(config, whole, resume=False)
+    assert 0 <= mae(config, whole) <= RANKS - 1
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "StageRun", Interrupted)
+        with pytest.raises(interrupts.Interrupted, match="stage fit at step 9"):
+            loop.train(config, parts, resume=False)
+    loop.train(config, parts, resume=True)
+    ours, theirs = (arrays(run.path, "fit") for run in (whole, parts))
+    assert list(ours) == list(theirs)
+    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in ours)
+    ours, theirs = (run.read_support("fit") for run in (whole, parts))
+    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in ours)
+
+
+def test_frozen_features_will_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = clean(**SMALL, encoder__frozen=True)
+    folder = RunFolder(tmp_path / "run")
+    loop.train(config, folder, resume=False)
+    assert 0 <= mae(config, folder) <= RANKS - 1
+    assert folder.read_support("fit")["pairs"].shape == (RANKS, 5, 2)

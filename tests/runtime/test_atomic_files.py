@@ -1,0 +1,55 @@
+"""Files that are whole or not there, and names that are not taken."""
+
+import json
+import os
+
+import pytest
+
+from cloc_jax.runtime import atomic_files
+
+
+def test_json_is_strict_and_whole(tmp_path):
+    path = tmp_path / "a.json"
+    atomic_files.write_json(path, {"x": 1.5})
+    with pytest.raises(ValueError):
+        atomic_files.write_json(path, {"x": float("nan")})
+    assert json.loads(path.read_text()) == {"x": 1.5}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_text_is_utf_8_whatever_the_machine(tmp_path):
+    atomic_files.write_text(tmp_path / "a.txt", "Größe ½\n")
+    assert (tmp_path / "a.txt").read_bytes() == "Größe ½\n".encode()
+
+
+@pytest.mark.parametrize("fails", ["write", "replace"])
+@pytest.mark.parametrize("before", [b"old", None])
+def test_whole_or_not_at_all(tmp_path, monkeypatch, fails, before):
+    path = tmp_path / "a.bin"
+    if before:
+        path.write_bytes(before)
+
+    def write(part, data):
+        with part.open("wb") as file:
+            file.write(data[:2])  # the disk is full in the middle
+        raise OSError("No space left on device")
+
+    def replace(part, path):
+        raise OSError("Read-only file system")
+
+    if fails == "write":
+        monkeypatch.setattr(type(path), "write_bytes", write)
+    else:
+        monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError):
+        atomic_files.write_bytes(path, b"newer")
+    monkeypatch.undo()
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
+
+
+def test_a_name_that_is_not_taken(tmp_path):
+    path = tmp_path / "images.png"
+    assert atomic_files.unused(path) == path
+    for name in ("images.png", "images-2.png", "images-4.png"):
+        (tmp_path / name).touch()
+    assert atomic_files.unused(path) == tmp_path / "images-3.png"
