@@ -155,7 +155,7 @@ def get_config() -> ConfigDict:
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 1e-3  # of all groups without their own
     # Of the encoder's parameters; None for the same as the rest.
     config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
     # constant, cosine (down to final_rate times the rate at the stage's last possible
@@ -230,7 +230,7 @@ def _poe() -> ConfigDict:
     poe = ConfigDict()
     poe.width = 0  # of the Gaussians; 0 for the encoder's width
     poe.samples = 50  # drawn from each Gaussian in training
-    poe.dropout = 0.5
+    poe.dropout = 0.5  # of the features, and of each sample
     poe.divergence_weight = 1e-4  # of the divergence from a standard Gaussian
     poe.order_weight = 1e-4  # of the hinge on triplets
     poe.margin = 5.0  # of that hinge
@@ -255,7 +255,7 @@ def _mwr() -> ConfigDict:
     """MWR: the place between two reference images, in a window that moves."""
     mwr = ConfigDict()
     mwr.hidden = 512  # width of the two layers that compare three images
-    mwr.dropout = 0.5  # the authors' for testing; 0.8 in their code for training
+    mwr.dropout = 0.5  # before the last layer
     mwr.references = 5  # ours: pairs of reference images per rank, 1 to 64
     return mwr
 
@@ -263,7 +263,7 @@ def _mwr() -> ConfigDict:
 def _rnc() -> ConfigDict:
     """RnC: pretraining by ranked distances, then a linear regression."""
     rnc = ConfigDict()
-    rnc.temperature = 2.0
+    rnc.temperature = 2.0  # of distances between features
     rnc.downstream = "probe"  # or full, as for simclr
     # The authors': 0.5 at batch 256, 400 epochs, and 0.05 at batch 64.
     rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
@@ -291,7 +291,7 @@ def _supcon() -> ConfigDict:
     """SupCon: contrastive pretraining with ranks, then a linear probe."""
     supcon = ConfigDict()
     supcon.temperature = 0.1  # the authors' README; 0.07 in their code
-    supcon.base_temperature = 0.07
+    supcon.base_temperature = 0.07  # the loss is scaled by temperature over this
     supcon.width = 128  # of the projection that the contrast acts on
     supcon.downstream = "probe"  # or full, as for simclr
     # The authors': 0.05 at batch 256 for 1000 epochs, and 5 at batch 512.
@@ -306,9 +306,9 @@ def _dino() -> ConfigDict:
     dino.output = 4096  # ours, for small data; the authors' is 65536
     dino.hidden = 2048  # of the projection's inner layers
     dino.bottleneck = 256  # of its last, before the output
-    dino.has_norms = False  # batch norms in the projection
-    dino.student_temperature = 0.1
-    dino.teacher_temperature = 0.04
+    dino.has_norms = False  # batch norms in the projection; may help on small data
+    dino.student_temperature = 0.1  # of the student's softmax
+    dino.teacher_temperature = 0.04  # lower: sharper targets
     # Of the teacher, at the start; it rises to 1 by a cosine.
     dino.momentum = 0.996
     dino.center_momentum = 0.9  # of the mean output that is subtracted

@@ -76,10 +76,6 @@ class TrainedRun:
             "expect": self.config.expect,
         }
 
-    def contrasts_embeddings(self) -> bool:
-        """Whether the margins, if there are any, hold between embeddings."""
-        return self.config.method.cloc.contrast == "embedding"
-
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.predictor(self._graph, self.method, self.mesh)

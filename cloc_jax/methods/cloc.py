@@ -143,7 +143,9 @@ def cloc(
         values = model.margins()
         kinds = tuple(e.kind for e in entries) * (boundaries // len(entries))
         limit = 2.0 if is_signed else 1.0
-        return {"margins": Readout(values, "boundary", kinds, limit)}
+        is_of_embeddings = contrast == "embedding"
+        readout = Readout(values, "boundary", kinds, limit, is_of_embeddings)
+        return {"margins": readout}
 
     # Weight decay would pull the margins towards softplus(0), about 0.69.
     of_margins: dict[str, Any] = dict(UNDECAYED)

@@ -6,13 +6,15 @@ teacher makes of the large ones. The teacher is the moving average of the studen
 parameters; its outputs are centered and sharpened so that they do not collapse. Ranks
 are learned afterwards on the teacher's encoder.
 
-Differences from the released code, where only the first two have other defaults: the
-output has 4096 dimensions instead of 65,536, as small data needs; the probe's rate
-is SimCLR's, since their own, 100 times smaller, counts on the many steps of ImageNet's
-epochs, and the probe's epoch is chosen on validation data; the last layer never has
-weight decay, which would not change what it computes, as its weights have length 1; the
-crops' areas are those that the authors use for ResNets, with the optimizer that they
-use for vision transformers.
+Differences from the released code:
+- The output has 4096 dimensions by default, theirs 65,536: small data needs fewer.
+- The probe's rate is SimCLR's by default. Theirs is 100 times smaller and relies on the
+  many steps per epoch of ImageNet. Its epoch is chosen on validation data.
+- The last layer has no weight decay at any time, not only in the first epoch. Decay
+  would not change what it computes, because its weights are scaled to length 1.
+- Crops have the areas that the authors use for ResNets, as all encoders here are
+  convolutional, but optimizer and rate are those of their vision transformers.
+- Small crops are encoded apart from large ones even where both have the same size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,8 +40,10 @@ class Untrained(nnx.Variable):
 
 
 class Projection(nnx.Module):
-    """Three layers with GELUs between them, batch norms before those where asked for,
-    and onto the unit sphere."""
+    """Three layers with GELUs between them, scaled to the unit sphere.
+
+    Batch norms stand before the GELUs where asked for.
+    """
 
     def __init__(
         self,

@@ -70,6 +70,9 @@ class Readout(NamedTuple):
     per: str = "boundary"  # or "rank": what there is one value of
     kinds: tuple[str, ...] = ()  # of each value: "learned", "floored" or "fixed"
     limit: float | None = None  # the largest sum that can be met
+    # Whether they are margins between cosines of what `Method.embed` returns, so that
+    # it can be counted how often embeddings miss them.
+    is_of_embeddings: bool = False
 
 
 def keep(model: nnx.Module, context: Context, rngs: nnx.Rngs) -> None:

@@ -6,14 +6,17 @@ rank rho of a third: -1 at the rank of the lower one, 1 at that of the upper one
 clipped outside. Prediction starts from nearest neighbours, estimates rho in the window
 around that guess, and moves the window until the rank stays the same.
 
-Differences from the released code: ranks enter as they are, not as logarithms, and the
-window around rank p is [p - 1, p + 1] cut to the range, since logarithms are meant for
-ages and windows in them do not fit ranks from 0 on; ends of a window that have no
-training image move outwards to the next rank that has one; reference pairs are chosen
-among a random sample of candidates, and the values of several pairs are averaged; a
-window that moves in prediction is always taken from the newest guess; the epoch is
-chosen on validation data; dropout is 0.5, their code for training has 0.8; there is no
-local variant with encoders of their own for groups of ranks.
+Differences from the released code:
+- Ranks enter as they are, not as logarithms, and the window around rank p is
+  [p - 1, p + 1] cut to the range. Logarithms are meant for ages: for ranks from 0 on,
+  their windows hold too few ranks, and none at the top.
+- A window's end that has no training image moves outwards to the next rank that has.
+- Reference pairs are chosen from a random sample of candidates, compared on a random
+  sample of images, and the estimates of several pairs are averaged.
+- Every window is taken from the newest guess, as in the authors' code for testing.
+- The epoch is chosen on validation data.
+- Dropout is 0.5, as in their code for testing; their code for training has 0.8.
+- There is no local variant, which has encoders of its own for groups of ranks.
 """
 
 import functools

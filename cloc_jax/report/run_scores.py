@@ -85,8 +85,10 @@ def score(run: TrainedRun, parts: Parts) -> Results:
         "order_score": embedding_order.order_score(embeddings, test.labels, ranks),
     }
     results["trade_off"] = _trade_off(found, results)
-    if results["margins"] and run.contrasts_embeddings():
-        results["violated"] = _violated(embeddings, test.labels, results["margins"])
+    for readout in readouts.values():
+        if readout["is_of_embeddings"]:
+            margins = readout["values"]
+            results["violated"] = _violated(embeddings, test.labels, margins)
     if processes.is_first():
         predictions.write(folder.path / predictions.NAME, found, ranks)
         # Last: the run is now finished.
@@ -115,6 +117,7 @@ def _readouts(run: TrainedRun, ranks) -> dict[str, dict[str, Any]]:
                 zip(metrics.boundary_names(ranks), readout.kinds, strict=False)
             ),
             "limit": readout.limit,
+            "is_of_embeddings": readout.is_of_embeddings,
         }
         for name, readout in run.method.readouts(run.model()).items()
     }

@@ -102,6 +102,7 @@ def test_one_phase_and_an_optimizer_of_their_own_for_margins():
     assert joint.name == "joint"
     assert joint.trains["margins"] == {
         "weight_decay": 0.0,
+        "final_weight_decay": None,
         "learning_rate": 0.05,
         "name": "sgd",
     }

@@ -19,6 +19,7 @@ from cloc_jax.methods.mwr import Comparator, mwr
 from cloc_jax.report import run_scores
 from cloc_jax.runtime import interrupts, model_state
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.studies import sweep
 from cloc_jax.training import loop, train_step
 
 RANKS = 5
@@ -357,3 +358,17 @@ def test_frozen_features_will_do(tmp_path, monkeypatch):
     loop.train(config, folder, resume=False)
     assert 0 <= mae(config, folder) <= RANKS - 1
     assert folder.read_support("fit")["pairs"].shape == (RANKS, 5, 2)
+
+
+@pytest.mark.slow
+def test_runs_as_one_program_equal_runs_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    frozen = SMALL | {"encoder__frozen": True}
+    sweep.sweep(clean(**frozen), tmp_path / "runs", vary=["data.permute=1;2"], seeds=1)
+    together = RunFolder(tmp_path / "runs" / "permute=2,seed=0")
+    alone = RunFolder(tmp_path / "alone")
+    loop.train(clean(**frozen, data__permute=2), alone, resume=False)
+    rows = zip(together.read_history(), alone.read_history(), strict=True)
+    for ours, theirs in rows:
+        for group in ("train", "val"):
+            assert ours[group] == pytest.approx(theirs[group], rel=1e-4, abs=1e-5)
