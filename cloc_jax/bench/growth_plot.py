@@ -69,7 +69,7 @@ def growth(path: str | os.PathLike, cells: Sequence[Cell]) -> None:
 
 
 def growth_figure(cells: Sequence[Cell]) -> Figure:
-    """Time and temporary memory against batch size, one line a series.
+    """Time and temporary memory against batch size, one line per series.
 
     Bars are quartiles. Floors are grey and dashed. Beside a name stands the growth
     over the line's last three sizes, if it has as many. Cells without temporary

@@ -10,7 +10,7 @@ SHOWN = 5  # files that a message names
 
 
 def on_images(made: record_store.Preparation, wanted: stored_image.Wanted) -> list[str]:
-    """What was learnt of the images when they were prepared."""
+    """What was found out about the images when they were prepared."""
     facts, count = made.facts, made.facts["images"]
     small, large = ("x".join(map(str, facts[s])) for s in ("smallest", "largest"))
     size = small if facts["sizes"] == 1 else f"from {small} to {large}"

@@ -59,7 +59,7 @@ def scan_own(
     order: Sequence[str],
     group_pattern: str,
 ) -> Listing:
-    """Anyone's own images: a folder a rank, or graded in a table."""
+    """Anyone's own images: one folder per rank, or graded in a table."""
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
         return graded_table.scan(root, csv=csv, columns=columns, **how)
@@ -379,5 +379,5 @@ def _check_ranks(
     if absent and name != "clap2015":  # where some ages are rare
         raise ValueError(
             f"there are no training images of {comma(absent)}; a rank without them "
-            "cannot be learnt. Add some, or leave the rank out."
+            "cannot be learned. Add some, or leave the rank out."
         )

@@ -328,7 +328,7 @@ def _show(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
 
 
 def _say_price(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
-    """What was bought and what it cost, a sentence a boundary."""
+    """What was bought and what it cost, one sentence per boundary."""
     names = metrics.boundary_names(decision.ranks)
     labels = decision.apply(test.probabilities)
     accuracy = [np.mean(given == test.true) for given in (test.predicted, labels)]

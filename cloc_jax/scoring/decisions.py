@@ -98,7 +98,7 @@ class Decision:
         return cost_matrix([pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
     def describe(self) -> list[str]:
-        """What it does, in a sentence a boundary."""
+        """What it does, in one sentence per boundary."""
         lines = []
         for name, (missed, alarm) in (self.costs or {}).items():
             lines.append(

@@ -34,7 +34,7 @@ class Measured(NamedTuple):
     """One setting, over its seeds."""
 
     margins: dict[str, float]  # at the end, mean over seeds; {} without
-    test: dict[str, list[float]]  # by metric, a number a seed
+    test: dict[str, list[float]]  # by metric, one number per seed
     val: dict[str, list[float]]
     drawn: dict[str, np.ndarray]  # by metric, [draw]: seeds and test images drawn again
     counts: list[float]  # how often each rank was predicted, mean over seeds

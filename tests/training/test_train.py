@@ -150,10 +150,10 @@ def test_phase_two_can_start_anew_with_the_learnt_margins(tmp_path):
     folder = RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
     rows = folder.read_history()
-    assert rows[0]["readouts"] == rows[1]["readouts"]  # learnt ones are kept
+    assert rows[0]["readouts"] == rows[1]["readouts"]  # learned ones are kept
     fresh = assembly.build(config).create()
-    learnt = json.loads((folder.path / "stages" / "joint.json").read_text())
-    assert learnt["stop_rule"] == "max_epochs"
+    learned = json.loads((folder.path / "stages" / "joint.json").read_text())
+    assert learned["stop_rule"] == "max_epochs"
     parts = assembly.build(config)
     graph, state = model_state.split(parts.create())
     model = model_state.merge(graph, jax.tree.map(lambda x: x + 1, state))

@@ -1,4 +1,4 @@
-"""A folder a rank, alone or below folders for the splits.
+"""One folder per rank, alone or below folders for the splits.
 
 root/<rank>/*.png
 root/{train,val,test}/<rank>/*.png
@@ -202,7 +202,7 @@ def _ranks(
             raise ValueError(
                 f"{path} has the rank {plural(unknown, 'folder')} {comma(unknown)}, "
                 f"which {train} has not (it has {comma(ranks)}): a rank without "
-                "training images cannot be learnt. Use the same folder names in all "
+                "training images cannot be learned. Use the same folder names in all "
                 "splits."
             )
     return ranks, notes

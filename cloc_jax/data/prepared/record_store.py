@@ -270,7 +270,7 @@ def _make(
 
 
 class Notes:
-    """What is learnt of the images while they are stored."""
+    """What is found out about the images while they are stored."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []

@@ -81,7 +81,7 @@ def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
 
 
 def collapse_figure(study: Mapping[str, Any]) -> Figure:
-    """Margins against epochs, a panel a setting, a line a boundary and seed."""
+    """Margins against epochs, one panel per setting, one line per boundary and seed."""
     settings: Mapping[str, Any] = study["settings"]
     names: Sequence[str] = study["boundaries"]
     colours = style.rank_colours(len(names))
