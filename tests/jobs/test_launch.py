@@ -228,12 +228,17 @@ def test_report_is_drawn_again_without_jax(finished, place):
         assert path.read_bytes() == data, path.name
 
 
-def test_predict_equals_the_evaluation(finished, place):
+def test_predict_equals_the_evaluation_and_goes_on_past_a_broken_file(finished, place):
     run, _ = finished
-    process = launch("predict", "--run=whole", run / "examples", cwd=place)
-    assert process.returncode == 0, process.stderr
-    rows = list(csv.DictReader((run / "predicted.csv").open()))
+    broken = place / "broken[old].png"  # not to be taken for markup
+    broken.write_bytes(b"not an image")
+    process = launch("predict", "--run=whole", broken, run / "examples", cwd=place)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    failed, *rows = csv.DictReader((run / "predicted.csv").open())
+    assert "broken[old].png" in failed["error"] and "[old]" in process.stdout
+    assert not failed["predicted"]
     assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    assert all(row["predicted"] and not row["error"] for row in rows)
     # The examples are test images, so their rows are in predictions.csv as well.
     known = {
         tuple(f"{float(r[f'p_{k}']):.4f}" for k in range(5))
@@ -275,21 +280,6 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     process = launch("predict", "--run=decided", run / "examples", cwd=place)
     assert process.returncode == 2
     assert "saved decision cannot be read" in process.stderr
-
-
-def test_predict_goes_on_past_a_broken_file(finished, place):
-    broken = place / "broken[old].png"  # not to be taken for markup
-    broken.write_bytes(b"not an image")
-    good = next((finished[0] / "examples").iterdir())
-    process = launch(
-        "predict", "--run=whole", "--output=out.csv", broken, good, cwd=place
-    )
-    assert process.returncode == 1
-    rows = list(csv.DictReader((place / "out.csv").open()))
-    assert "broken[old].png" in rows[0]["error"] and "[old]" in process.stdout
-    assert "Traceback" not in process.stderr
-    assert rows[0]["error"] and not rows[0]["predicted"]
-    assert rows[1]["predicted"] and not rows[1]["error"]
 
 
 def test_predictions_never_replace_a_file(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 SMALL = pathlib.Path(__file__).parent.parent / "goldens" / "baselines_small.npz"
 
 
-@pytest.fixture(params=["small", "all"])
+@pytest.fixture(params=["small", pytest.param("all", marks=pytest.mark.slow)])
 def baselines(request):
     """By method and case, the arrays of the cases: a few that are here, and all."""
     if request.param == "small":

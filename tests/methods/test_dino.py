@@ -287,7 +287,9 @@ def test_padding_plays_no_part():
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize(
+    "has_norms", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_clusters_are_found_without_labels(has_norms):
     rng = np.random.default_rng(0)
     centers, count = rng.normal(size=(6, 4)), 300
@@ -372,6 +374,7 @@ class Interrupted(loop.StageRun):
         self.step_fn = step
 
 
+@pytest.mark.slow
 def test_a_whole_run_and_an_interrupted_one_agree(tmp_path, monkeypatch):
     config = tiny(**SMALL)
     whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")

@@ -66,7 +66,7 @@ def test_pretraining_needs_a_trainable_encoder(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("gol", "clm") else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "gol" else pytest.mark.slow)
         for name in ON_FEATURES
     ],
 )
