@@ -6,6 +6,8 @@ import platform
 import re
 from importlib import metadata
 
+from cloc_jax.runtime import kept_memory
+
 
 def environment() -> dict[str, str]:
     """Where a figure was made: versions and devices."""
@@ -31,6 +33,7 @@ def set_up_libraries(*, is_joint: bool) -> None:
 
     `is_joint`: several processes train together.
     """
+    kept_memory.keep_memory()  # before any of the libraries has threads
     import cv2
     import jax
     from absl import logging
