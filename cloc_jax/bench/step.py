@@ -92,7 +92,7 @@ def _step_programs(config: ConfigDict, batch_size: int, devices: int):
     programs = {"step": program._replace(call=call)}
     name = config.encoder.name
     has_torch = util.find_spec("torch") and util.find_spec("transformers")
-    if has_torch and name.startswith("resnet") and not config.encoder.frozen:
+    if has_torch and name.startswith("resnet") and not encoder.entrance(config):
         from cloc_jax.bench import torch_step
 
         programs["torch"] = Program(
