@@ -220,7 +220,7 @@ def build_trunk(
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     """Writes the frozen parts beside the run that will need them to predict."""
     place = folder.trunk(trunk.mark) if trunk else None
-    if trunk and place and not place.is_dir():
+    if trunk and place and not checkpoint.has_model(place):
         checkpoint.save_model(place, trunk.state)
 
 

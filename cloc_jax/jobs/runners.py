@@ -4,6 +4,7 @@ Each imports late what it needs, so that --help and mistakes answer at once.
 """
 
 import argparse
+import contextlib
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -31,21 +32,25 @@ def run_train(request: Request) -> int:
         as_sweep = argparse.Namespace(**vars(request.arguments), vary=[], seeds=1)
         return run_sweep(request._replace(arguments=as_sweep))
     check_methods(request)
-    folder = RunFolder(run_folder(request))
-    if request.arguments.resume:
+    folder, resume = RunFolder(run_folder(request)), request.arguments.resume
+    if resume:
         folder.read_config()
+    else:
+        folder.check_new()
     start(request.arguments)
     from cloc_jax.runtime import interrupts
     from cloc_jax.training import loop
 
-    try:
-        loop.train(request.config, folder, resume=request.arguments.resume)
-    except interrupts.Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.number
-    from cloc_jax.jobs import evaluate  # and with it all that draws
+    with writing(folder, "train", is_new=not resume):
+        try:
+            is_trained = loop.train(request.config, folder, resume=resume)
+        except interrupts.Interrupted as stop:
+            print(stop, file=sys.stderr)
+            return 128 + stop.number
+        if is_trained:
+            from cloc_jax.jobs import evaluate  # and with it all that draws
 
-    evaluate.evaluate(saved(folder, request), folder)
+            evaluate.evaluate(saved(folder, request), folder)
     return 0
 
 
@@ -70,14 +75,17 @@ def run_evaluate(request: Request) -> int:
     start(request.arguments)
     from cloc_jax.jobs import evaluate
 
-    evaluate.evaluate(saved(folder, request), folder)
+    with writing(folder, "evaluate"):
+        evaluate.evaluate(saved(folder, request), folder)
     return 0
 
 
 def run_report(request: Request) -> int:
     from cloc_jax.jobs import report  # light: neither JAX nor images
 
-    report.report(trained(request, "report"))
+    folder = trained(request, "report")
+    with folder.held("report"):
+        report.report(folder)
     return 0
 
 
@@ -106,13 +114,15 @@ def run_decide(request: Request) -> int:
         "guarantee": request.arguments.guarantee,
     }
     if not request.arguments.remove:
-        decide.decide(folder, **asked)
+        with folder.held("decide"):
+            decide.decide(folder, **asked)
         return 0
     if any(given not in (None, False, []) for given in asked.values()):
         raise ValueError(
             "--remove takes the saved decision away; give it alone, with --run only."
         )
-    decide.remove(folder)
+    with folder.held("decide"):
+        decide.remove(folder)
     return 0
 
 
@@ -290,6 +300,15 @@ def start(arguments: argparse.Namespace) -> None:
 
     processes.connect(arguments.coordinator, arguments.processes, arguments.process)
     console.console.quiet = not processes.is_first()
+
+
+def writing(folder: RunFolder, job: str, *, is_new: bool = False):
+    """A context in which only the processes of this job write into the folder."""
+    from cloc_jax.runtime import processes
+
+    if processes.is_first():
+        return folder.held(job, is_new=is_new)
+    return contextlib.nullcontext()
 
 
 def run_folder(request: Request, job: str = "") -> pathlib.Path:

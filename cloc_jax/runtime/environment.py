@@ -4,7 +4,11 @@ import os
 import pathlib
 import platform
 import re
+import sys
+import threading
 from importlib import metadata
+
+from cloc_jax.runtime import os_errors
 
 
 def environment() -> dict[str, str]:
@@ -26,6 +30,15 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "cloc_jax"
 
 
+def _report_thread(error: threading.ExceptHookArgs) -> None:
+    """Says in a line what ended a thread, where the system is to blame."""
+    said = os_errors.sentence(error.exc_value) if error.exc_value else ""
+    if said:
+        print(f"error: {said}", file=sys.stderr)
+    else:
+        threading.__excepthook__(error)
+
+
 def set_up_libraries(*, is_joint: bool) -> None:
     """Keeps compiled programs between runs and libraries' talk off the screen.
 
@@ -35,7 +48,12 @@ def set_up_libraries(*, is_joint: bool) -> None:
     import jax
     from absl import logging
 
-    logging.set_verbosity(logging.WARNING)
+    # Orbax logs the tracebacks of errors that it raises as well, and libtpu that there
+    # is no TPU.
+    logging.set_verbosity(logging.FATAL)
+    for name, value in (("TPU_STDERR_LOG_LEVEL", "4"), ("TPU_MIN_LOG_LEVEL", "4")):
+        os.environ.setdefault(name, value)
+    threading.excepthook = _report_thread
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
     is_asked = bool(re.search(r"device_count|^\d+$", asked))
     if (os.cpu_count() or 1) > 1 and not is_joint and not is_asked:
