@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from cloc_jax.build import method_settings, saved_config
+from cloc_jax.build import finite_settings, method_settings, saved_config
 from cloc_jax.runtime import environment, process_guard
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -337,10 +337,11 @@ def saved(folder: RunFolder, request: Request) -> ConfigDict:
 
 
 def check_methods(request: Request, vary: Sequence[str] = ()) -> None:
-    """ValueError for settings of a method that no run uses."""
+    """ValueError for settings of a method that no run uses, or that are no numbers."""
     used = {request.config.method.name}
     for text in vary:
         name, _, values = text.partition("=")
         if name.removeprefix("config.") == "method.name":
             used = {value.strip() for value in values.split(";")}
     method_settings.check(request.config, request.schema(), used)
+    finite_settings.check(request.config)

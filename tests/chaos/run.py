@@ -117,11 +117,13 @@ class Chaos:
             is_last = sum(self.counts[kind] for kind in KINDS) >= faults
             kind = "" if is_last else self.rng.choice((*KINDS, ""))
             if kind == "flip":
-                flipped = self.flip(run) or flipped
-                self.counts["flip"] += flipped is not None
+                if done := self.flip(run):
+                    flipped = done
+                    self.counts["flip"] += 1
                 kind = ""
             ended = self.start(run, kind)
-            self.counts[kind] += bool(kind) and ended.was_hit
+            if ended.was_hit:
+                self.counts[kind] += 1
             try:
                 self.check(ended, kind, flipped)
             except Failure:
