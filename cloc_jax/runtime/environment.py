@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 import threading
+import warnings
 from importlib import metadata
 
 from cloc_jax.runtime import os_errors
@@ -51,7 +52,7 @@ def set_up_libraries(*, is_joint: bool) -> None:
     # Orbax logs the tracebacks of errors that it raises as well, and libtpu that there
     # is no TPU.
     logging.set_verbosity(logging.FATAL)
-    for name, value in (("TPU_STDERR_LOG_LEVEL", "4"), ("TPU_MIN_LOG_LEVEL", "4")):
+    for name, value in (("TPU_STDERR_LOG_LEVEL", "3"), ("TPU_MIN_LOG_LEVEL", "3")):
         os.environ.setdefault(name, value)
     threading.excepthook = _report_thread
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
@@ -69,4 +70,6 @@ def set_up_libraries(*, is_joint: bool) -> None:
         os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+    # Where it cannot be read or written, programs are compiled again: slower, no harm.
+    warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

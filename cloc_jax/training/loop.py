@@ -39,6 +39,7 @@ from cloc_jax.scoring import inference, prediction_scores
 from cloc_jax.training import epoch_end, train_step
 
 Record = dict[str, Any]  # where a run is, as plain data
+LONG_STEP = 0.2  # seconds
 
 
 class NonFinite(ArithmeticError):
@@ -205,6 +206,9 @@ class StageRun:
             donate_argnums=0,
             out_shardings=shardings,
         )
+        # Steps are queued ahead of the device; long ones are waited for, since a
+        # request to stop can only be answered once all in the queue are done.
+        self.waits = True
         self.best = self.copy(self.carry.model)
         if self.step:
             restored = run.checkpoints.arrays((self.carry, self.best))
@@ -227,8 +231,12 @@ class StageRun:
         every = self.run.config.train
         last = (self.record["epoch"] + 1) * self.batches.steps_per_epoch
         while self.step < last:
-            self.carry = self.step_fn(self.carry, next(batches))
+            batch, started = next(batches), time.monotonic()
+            self.carry = self.step_fn(self.carry, batch)
             self.step += 1
+            if self.waits:
+                jax.block_until_ready(self.carry.step)
+                self.waits = time.monotonic() - started > LONG_STEP
             if self.step % every.log_steps == 0:
                 display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:

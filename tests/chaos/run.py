@@ -54,13 +54,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", default="cloc", help="ce has one stage, cloc two")
     parser.add_argument("--place", default="", help="a folder to work in, kept")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         place = arguments.place or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="chaos-")
         )
-        chaos = Chaos(pathlib.Path(place).resolve(), arguments.seed)
+        chaos = Chaos(pathlib.Path(place).resolve(), arguments.seed, arguments.method)
         failures = chaos.run(arguments.faults)
     return 1 if failures else 0
 
@@ -68,8 +69,8 @@ def main() -> int:
 class Chaos:
     """Runs in one place, and what became of them."""
 
-    def __init__(self, place: pathlib.Path, seed: int):
-        self.place, self.rng = place, random.Random(seed)
+    def __init__(self, place: pathlib.Path, seed: int, method: str = "cloc"):
+        self.place, self.rng, self.method = place, random.Random(seed), method
         self.counts: collections.Counter[str] = collections.Counter()
         place.mkdir(parents=True, exist_ok=True)
         draw_images(place / "images")
@@ -215,6 +216,7 @@ class Chaos:
             f"--config.data.prepared={self.place / 'prepared'}",
             f"--config.data.order={RANKS}",
             "--config.data.channels=1",
+            f"--config.method.name={self.method}",
             "--config.data.size=(24, 24)",
             "--config.encoder.widths=(2, 4, 4, 4)",
             "--config.head.hidden=8",

@@ -224,6 +224,21 @@ def test_rare_tests_leave_dashes(tmp_path, capsys):
     assert line.split()[-2:] == ["–", "–"] and "nan" not in out
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.75, 0.999])
+def test_cut_predictions_leave_no_decision(run, share):
+    path = run.path / predictions.NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    # Cut between two rows, where only the number of images tells.
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: int(share * len(lines))]))
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    assert not run.decision.exists()
+
+
 # --- through launch.py ---
 
 
