@@ -23,7 +23,7 @@ from ml_collections import ConfigDict, config_flags
 from cloc_jax.build import saved_config
 from cloc_jax.jobs import command_line
 from cloc_jax.jobs.runners import RUNNERS, Request
-from cloc_jax.runtime import process_guard
+from cloc_jax.runtime import os_errors, process_guard
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("--config.mesh.", "--config.data.root=", "--config.data.prepared=")
@@ -57,8 +57,9 @@ def main(words: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         code = 128 + signal.SIGINT
     except Exception as error:
-        if _is_ours(error):
-            print(f"error: {error}", file=sys.stderr)
+        problem = _sentence(error)
+        if problem:
+            print(f"error: {problem}", file=sys.stderr)
             code = 2
         else:
             traceback.print_exc()
@@ -147,6 +148,14 @@ def _has_peers() -> bool:
     return "jax" in sys.modules and sys.modules["jax"].process_count() > 1
 
 
+def _sentence(error: BaseException) -> str:
+    """What to tell the user of an error; "" where only a traceback can."""
+    is_of_system = isinstance(error, OSError) and error.errno is not None
+    if _is_ours(error) and not is_of_system:
+        return str(error)
+    return os_errors.sentence(error)
+
+
 def _is_ours(error: BaseException) -> bool:
     """Whether this project raised it, so that its message is meant for the user."""
     if not isinstance(error, ValueError | OSError | ArithmeticError):
@@ -157,5 +166,6 @@ def _is_ours(error: BaseException) -> bool:
 
 
 if __name__ == "__main__":
+    process_guard.open_standard_streams()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `launch.py … | head` ends quietly
     sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 
@@ -21,8 +22,15 @@ TINY = [
 ]
 
 
-def launch(*arguments, cwd, script="launch.py", **environment):
-    """The finished process of `python launch.py arguments`."""
+def launch(*arguments, cwd, script="launch.py", file_bytes=0, **environment):
+    """The finished process of `python launch.py arguments`.
+
+    With `file_bytes`, files cannot grow beyond: a disk that is full.
+    """
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
     return subprocess.run(
         [sys.executable, str(ROOT / script), *map(str, arguments)],
         cwd=cwd,
@@ -30,4 +38,5 @@ def launch(*arguments, cwd, script="launch.py", **environment):
         capture_output=True,
         text=True,
         timeout=300,
+        preexec_fn=limit if file_bytes else None,
     )

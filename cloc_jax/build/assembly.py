@@ -49,7 +49,20 @@ def build(
     `dataset` is what `build_dataset` gave, where it was called already.
     """
     encoder.check(config)
-    dataset = dataset or build_dataset(config)
+    parts = check(config, dataset or build_dataset(config))
+    if not encoder.entrance(config):
+        return parts
+    trunk = encoder.build_trunk(config, parts.mesh, folder)
+    derived = encoder.derive(config, parts.dataset, trunk)
+    return parts._replace(dataset=derived, trunk=trunk)
+
+
+def check(config: ConfigDict, dataset: Dataset) -> Parts:
+    """The parts before frozen parts are applied; ValueError for every bad setting.
+
+    Nothing is computed.
+    """
+    encoder.check(config)
     boundaries = metrics.boundary_names(dataset.ranks)
     unknown = [b for b in config.data.critical if b not in boundaries]
     if unknown:
@@ -66,12 +79,8 @@ def build(
         build_optimizer(config, stage, sampler(config, dataset, stage, index))
         check_views(config, stage)
     create = encoder.Creator(config, method)
-    nnx.eval_shape(create.random)  # the encoder's own checks, nothing is computed
-    trunk = None
-    if encoder.entrance(config):
-        trunk = encoder.build_trunk(config, mesh, folder)
-        dataset = encoder.derive(config, dataset, trunk)
-    return Parts(dataset, method, create, mesh, tuple(config.data.critical), trunk)
+    nnx.eval_shape(create.random)  # the encoder's own checks
+    return Parts(dataset, method, create, mesh, tuple(config.data.critical), None)
 
 
 def with_method(parts: Parts, config: ConfigDict) -> Parts:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from cloc_jax.build import finite_settings
 from cloc_jax.data import augment, datasets
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.source import Prepared, Source
@@ -16,6 +17,7 @@ from cloc_jax.runtime import console, environment
 
 def build_dataset(config: ConfigDict) -> Dataset:
     """The prepared dataset of a configuration, whatever its encoder."""
+    finite_settings.check(config)
     augment.check(augmentation(config))
     for field, seed in (("seed", config.seed), ("data.seed", config.data.seed)):
         if not 0 <= seed < 2**32:

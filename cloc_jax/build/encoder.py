@@ -13,7 +13,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
-from cloc_jax.build import kept_features
+from cloc_jax.build import kept_features, saved_config
 from cloc_jax.build.dataset import augmentation
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders.identity import Identity
@@ -60,10 +60,11 @@ def check(config: ConfigDict) -> None:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-    """The configuration with what the weights decide filled in."""
+    """The configuration as a run keeps it: with what the weights decide filled in,
+    and folders of the data as absolute paths."""
     check(config)
     given = weights_of(config)
-    config = copy.deepcopy(config)
+    config = saved_config.with_absolute_places(copy.deepcopy(config))
     for field, value in (pretrained.options(given) if given else {}).items():
         if config.encoder[field] not in ("", 0.0, value):
             raise ValueError(
@@ -220,7 +221,7 @@ def build_trunk(
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     """Writes the frozen parts beside the run that will need them to predict."""
     place = folder.trunk(trunk.mark) if trunk else None
-    if trunk and place and not place.is_dir():
+    if trunk and place and not checkpoint.has_model(place):
         checkpoint.save_model(place, trunk.state)
 
 

@@ -1,27 +1,41 @@
 """Arrays by item on disk, written in parts so that an interruption loses one at most.
 
-A store is a folder of `<part>.npy` with `<part>.json`, the names of its rows. The list
-is written last, and whole or not at all: an array without one is not part of the store.
+A store is a folder of `<part>.npy` with `<part>.json`: the names of its rows and the
+array's checksum. The list is written last, and whole or not at all: an array without
+one is not part of the store. A part that is damaged is removed, and its items count as
+not known, so that they are computed again.
 """
 
-import json
 import pathlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cloc_jax.runtime.atomic_files import write_text
+from cloc_jax.runtime import checked_files, os_errors
+from cloc_jax.runtime.console import console
+
+
+def _say(text: str) -> None:
+    console.print(text, soft_wrap=True)
 
 
 class FeatureStore:
-    """What is known of each item, by the item's name."""
+    """What is known of each item, by the item's name.
 
-    def __init__(self, folder: pathlib.Path):
+    `say` is told, in a line, of parts that are damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path, say: Callable[[str], None] = _say):
         self._folder = folder
         self._rows: dict[str, tuple[pathlib.Path, int]] = {}
         for listed in sorted(folder.glob("*.json")):
-            self._index(listed)
+            try:
+                self._index(listed, _checked(listed))
+            except ValueError as error:
+                say(f"{error} It is computed again.")
+                listed.unlink()
+                listed.with_suffix(".npy").unlink(missing_ok=True)
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
@@ -30,19 +44,43 @@ class FeatureStore:
         """Writes a part: a row for each name."""
         self._folder.mkdir(parents=True, exist_ok=True)
         part = self._folder / uuid.uuid4().hex
+        array = part.with_suffix(".npy")
         # An array that was cut short never gets a list, and is not read.
-        np.save(part.with_suffix(".npy"), rows, allow_pickle=False)
-        write_text(part.with_suffix(".json"), json.dumps(list(names)))
-        self._index(part.with_suffix(".json"))
+        with os_errors.naming(array):
+            np.save(array, rows, allow_pickle=False)
+        about = {"names": list(names), "sha256": checked_files.sha256(array)}
+        checked_files.write_json(part.with_suffix(".json"), about)
+        self._index(part.with_suffix(".json"), list(names))
 
     def read(self, names: Sequence[str], *, in_memory: bool) -> "Rows":
         """The rows of these names, in their order."""
         return Rows([self._rows[name] for name in names], in_memory=in_memory)
 
-    def _index(self, listed: pathlib.Path) -> None:
+    def _index(self, listed: pathlib.Path, names: Sequence[str]) -> None:
         array = listed.with_suffix(".npy")
-        for row, name in enumerate(json.loads(listed.read_text())):
+        for row, name in enumerate(names):
             self._rows[name] = (array, row)
+
+
+def _checked(listed: pathlib.Path) -> list[str]:
+    """The names of a part's rows, once its array was found to be as it was written."""
+    array, text = listed.with_suffix(".npy"), listed.read_bytes()
+    if text.startswith(b"["):  # of an earlier version, without checksums
+        text = b'{"names": %s}' % text
+    try:
+        about = checked_files.opened(text)
+        names = list(about["names"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise checked_files.Damaged(listed, str(error), "") from None
+    if "sha256" in about:
+        checked_files.check_file(array, about["sha256"], remedy="")
+    try:
+        rows = np.load(array, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise checked_files.Damaged(array, str(error), "") from None
+    if len(rows) != len(names):
+        raise checked_files.Damaged(array, f"{len(rows)} rows, not {len(names)}", "")
+    return names
 
 
 class Rows:

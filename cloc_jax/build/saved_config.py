@@ -1,5 +1,6 @@
 """The configuration of a run as the current schema has it, also of older runs."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +61,18 @@ def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
                 f"the run's config.json has {name}={value!r}, which this version does "
                 "not understand; use the version of cloc_jax that made the run."
             ) from None
-    return schema
+    return with_absolute_places(schema)
+
+
+def with_absolute_places(config: ConfigDict) -> ConfigDict:
+    """The configuration with folders that mean the same wherever a job is started.
+
+    In place. Runs of earlier versions may have them relative to where they started.
+    """
+    for place in ("root", "prepared"):
+        if config.data[place]:
+            config.data[place] = os.path.abspath(os.path.expanduser(config.data[place]))
+    return config
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

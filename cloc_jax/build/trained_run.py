@@ -79,16 +79,18 @@ class TrainedRun:
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.predictor(self._graph, self.method, self.mesh)
-        return self._over(
+        found = self._over(
             lambda images: predictor(self.state, images, self._support),
             source,
             batch_size,
         )
+        return self._finite(found, source)
 
     def embed(self, source: Source) -> np.ndarray:
         """Embeddings [item, dim]."""
         embedder = inference.embedder(self._graph, self.method, self.mesh)
-        return self._over(functools.partial(embedder, self.state), source, 0)
+        found = self._over(functools.partial(embedder, self.state), source, 0)
+        return self._finite(found, source)
 
     def model(self) -> Any:
         """The model as an object, in evaluation mode."""
@@ -108,6 +110,18 @@ class TrainedRun:
     @functools.cached_property
     def _trunk(self) -> kept_features.Trunk:
         return encoder.build_trunk(self.config, self.mesh, self.folder)
+
+    def _finite(self, found: Any, source: Source) -> Any:
+        """What was found, or ValueError where some of it is no number."""
+        item = inference.first_not_finite(found)
+        if item is None:
+            return found
+        raise ValueError(
+            f"the model {self.folder.stage(self.stage)} gives numbers that are not "
+            f"finite, such as for {source.ids[item]}, so there is no result. "
+            "The model is damaged or its training diverged: put back a copy of it, or "
+            "train the run again."
+        )
 
     def _is_scored(self) -> bool:
         return next(s for s in self.method.stages if s.name == self.stage).is_scored

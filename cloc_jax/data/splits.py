@@ -17,6 +17,7 @@ import numpy as np
 
 from cloc_jax.data import carving
 from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
+from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.atomic_files import write_text
 
 
@@ -177,7 +178,7 @@ def _carved_before(
     """The pool split as it was saved, or nothing where that cannot be."""
     if saved is None or not saved.exists():
         return {}
-    lists = json.loads(saved.read_text())["splits"]
+    lists = _read(saved)
     split_of = {id_: split for split, ids in lists.items() for id_ in ids}
     group_of = {
         groups[item.id]: split_of[item.id] for item in pool if item.id in split_of
@@ -203,6 +204,16 @@ def _carved_before(
     return splits
 
 
+def _read(path: pathlib.Path) -> dict[str, list[str]]:
+    """The ids of each split that a file lists."""
+    return checked_files.read_json(
+        path,
+        remedy="Put back a copy; without the file the splits are carved anew, and some "
+        "images may change sides.",
+        fields=("splits",),
+    )["splits"]
+
+
 def write(
     path: pathlib.Path,
     division: Division,
@@ -217,10 +228,10 @@ def write(
     if division.carved and path.exists():
         # Images that are missing for a while come back to where they were.
         here = {item.id for item in items}
-        before = json.loads(path.read_text())["splits"]
-        for split, ids in before.items():
+        for split, ids in _read(path).items():
             lists[split] = sorted({*lists[split], *(set(ids) - here)})
-    text = json.dumps({"settings": dict(settings), "splits": lists}, indent=1)
+    about = {"settings": dict(settings), "splits": lists}
+    text = json.dumps(checked_files.sealed(about), indent=1)
     if path.exists() and path.read_text() == text:
         return
     write_text(path, text)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import atomic_files, checked_files
 from cloc_jax.runtime import run_folder as folders
+from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import calibration, decisions, intervals, metrics, predictions
 from cloc_jax.scoring.decisions import Decision
@@ -49,7 +50,9 @@ def decide(
     _check(boundaries, max_missed, costs, guarantee)
     scores = folder.read_metrics()
     ranks = [str(rank) for rank in scores["ranks"]]
-    found = predictions.read(folder.path / predictions.NAME, ranks)
+    digest = scores.get("files", {}).get(predictions.NAME, "")
+    found = predictions.read(folder.path / predictions.NAME, ranks, digest)
+    _check_counts(found, folder, scores)
     val = _with_probabilities(found, "val", folder, scores)
     temperature = calibration.fit_temperature(val.probabilities, val.true)
     if costs:
@@ -62,10 +65,12 @@ def decide(
         if guarantee:
             fitted = _with_probabilities(found, CALIBRATION, folder, scores)
         decision = _by_missed(fitted, temperature, shown, ranks, max_missed, guarantee)
-    _save(folder, decision)
-    _say_decision(decision, val, fitted)
+    test = None
     if "test" in found:
         test = _with_probabilities(found, "test", folder, scores)
+    _save(folder, decision)  # once all that it needs was there
+    _say_decision(decision, val, fitted)
+    if test:
         _show(test, decision, shown)
         _say_price(test, decision, shown)
     console.print(
@@ -205,6 +210,22 @@ def _with_probabilities(
     return Graded(given.true, given.predicted, given.probabilities)
 
 
+def _check_counts(
+    found: Mapping[str, Predictions], folder: folders.RunFolder, scores: Mapping
+) -> None:
+    """Damaged where the file has other images than the scores are of."""
+    for split, about in scores["final"].items():
+        listed = len(found[split].items) if split in found else 0
+        wanted = about.get("count", listed)
+        if listed != wanted:
+            raise Damaged(
+                folder.path / predictions.NAME,
+                f"it has {listed} {split} images, and the run was evaluated on "
+                f"{wanted}",
+                f"`launch.py evaluate --run={folder.path}` makes it again.",
+            )
+
+
 def _by_missed(
     fitted: Graded,
     temperature: float,
@@ -232,9 +253,9 @@ def _by_missed(
 
 def _save(folder: folders.RunFolder, decision: Decision) -> None:
     """Writes the decision; what was there before is kept beside it."""
-    path, fields = folder.decision, decision.to_json()
+    path, fields = folder.decision, checked_files.sealed(decision.to_json())
     if path.exists():
-        if path.read_text() == json.dumps(fields, indent=2) + "\n":
+        if path.read_bytes() == f"{json.dumps(fields, indent=2)}\n".encode():
             return
         kept = atomic_files.unused(path)
         shutil.copy2(path, kept)

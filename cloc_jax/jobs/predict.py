@@ -1,6 +1,5 @@
 """Prediction: a trained run applied to image files."""
 
-import csv
 import pathlib
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import augment, images
 from cloc_jax.data.layouts import listing
 from cloc_jax.data.source import InMemory
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import atomic_files, os_errors
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import rank_probabilities
@@ -44,13 +43,11 @@ def predict(
     chunk = min(config.train.eval_batch_size, len(files))
     for start in range(0, len(files), chunk):
         rows += _predict_some(run, files[start : start + chunk], chunk, decision)
-    with target.open("w", newline="") as file:
-        columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
-        if decision:
-            columns.insert(2, MOST_LIKELY)
-        writer = csv.DictWriter(file, columns, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+    columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
+    if decision:
+        columns.insert(2, MOST_LIKELY)
+    table = [[row.get(column, "") for column in columns] for row in rows]
+    atomic_files.write_csv(target, [columns, *table])
     _show(rows, ranks)
     console.print(f"written to {target}", soft_wrap=True)
     return sum("error" in row for row in rows)
@@ -149,7 +146,9 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
     if not output:
-        return atomic_files.unused(folder.path / "predicted.csv")
+        target = atomic_files.unused(folder.path / "predicted.csv")
+        os_errors.check_writable(target, "--output")
+        return target
     target = pathlib.Path(output)
     if target.exists():
         raise FileExistsError(
@@ -159,6 +158,7 @@ def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"--output={output}: there is no folder {target.parent}; make it first."
         )
+    os_errors.check_writable(target, "--output")
     return target
 
 

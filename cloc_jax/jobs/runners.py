@@ -4,6 +4,7 @@ Each imports late what it needs, so that --help and mistakes answer at once.
 """
 
 import argparse
+import contextlib
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from cloc_jax.build import method_settings, saved_config
+from cloc_jax.build import finite_settings, method_settings, saved_config
 from cloc_jax.runtime import environment, process_guard
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -31,21 +32,25 @@ def run_train(request: Request) -> int:
         as_sweep = argparse.Namespace(**vars(request.arguments), vary=[], seeds=1)
         return run_sweep(request._replace(arguments=as_sweep))
     check_methods(request)
-    folder = RunFolder(run_folder(request))
-    if request.arguments.resume:
+    folder, resume = RunFolder(run_folder(request)), request.arguments.resume
+    if resume:
         folder.read_config()
+    else:
+        folder.check_new()
     start(request.arguments)
     from cloc_jax.runtime import interrupts
     from cloc_jax.training import loop
 
-    try:
-        loop.train(request.config, folder, resume=request.arguments.resume)
-    except interrupts.Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.number
-    from cloc_jax.jobs import evaluate  # and with it all that draws
+    with writing(folder, "train", is_new=not resume):
+        try:
+            is_trained = loop.train(request.config, folder, resume=resume)
+        except interrupts.Interrupted as stop:
+            print(stop, file=sys.stderr)
+            return 128 + stop.number
+        if is_trained:
+            from cloc_jax.jobs import evaluate  # and with it all that draws
 
-    evaluate.evaluate(saved(folder, request), folder)
+            evaluate.evaluate(saved(folder, request), folder)
     return 0
 
 
@@ -70,14 +75,17 @@ def run_evaluate(request: Request) -> int:
     start(request.arguments)
     from cloc_jax.jobs import evaluate
 
-    evaluate.evaluate(saved(folder, request), folder)
+    with writing(folder, "evaluate"):
+        evaluate.evaluate(saved(folder, request), folder)
     return 0
 
 
 def run_report(request: Request) -> int:
     from cloc_jax.jobs import report  # light: neither JAX nor images
 
-    report.report(trained(request, "report"))
+    folder = trained(request, "report")
+    with folder.held("report"):
+        report.report(folder)
     return 0
 
 
@@ -106,13 +114,15 @@ def run_decide(request: Request) -> int:
         "guarantee": request.arguments.guarantee,
     }
     if not request.arguments.remove:
-        decide.decide(folder, **asked)
+        with folder.held("decide"):
+            decide.decide(folder, **asked)
         return 0
     if any(given not in (None, False, []) for given in asked.values()):
         raise ValueError(
             "--remove takes the saved decision away; give it alone, with --run only."
         )
-    decide.remove(folder)
+    with folder.held("decide"):
+        decide.remove(folder)
     return 0
 
 
@@ -292,6 +302,15 @@ def start(arguments: argparse.Namespace) -> None:
     console.console.quiet = not processes.is_first()
 
 
+def writing(folder: RunFolder, job: str, *, is_new: bool = False):
+    """A context in which only the processes of this job write into the folder."""
+    from cloc_jax.runtime import processes
+
+    if processes.is_first():
+        return folder.held(job, is_new=is_new)
+    return contextlib.nullcontext()
+
+
 def run_folder(request: Request, job: str = "") -> pathlib.Path:
     """--run, or runs/<name of the config file>, with the job's name."""
     name = f"{request.config_name}-{job}" if job else request.config_name
@@ -318,10 +337,11 @@ def saved(folder: RunFolder, request: Request) -> ConfigDict:
 
 
 def check_methods(request: Request, vary: Sequence[str] = ()) -> None:
-    """ValueError for settings of a method that no run uses."""
+    """ValueError for settings of a method that no run uses, or that are no numbers."""
     used = {request.config.method.name}
     for text in vary:
         name, _, values = text.partition("=")
         if name.removeprefix("config.") == "method.name":
             used = {value.strip() for value in values.split(";")}
     method_settings.check(request.config, request.schema(), used)
+    finite_settings.check(request.config)

@@ -10,19 +10,20 @@ from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
 from cloc_jax.report import html_page, pictures, run_scores
-from cloc_jax.runtime import processes
+from cloc_jax.runtime import atomic_files, processes
 
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
 
 def write_results(run: TrainedRun, parts: Parts) -> run_scores.Results:
     """Writes all results of a run whose stages are trained."""
-    folder, results = run.folder, run_scores.score(run, parts)
+    folder, results = run.folder, run_scores.compute(run, parts)
     train, test = (parts.dataset.splits[name] for name in ("train", "test"))
     some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
     drawn = Subset(train, np.sort(some))
     of_train = run.embed(drawn)
     if processes.is_first():
+        run_scores.write_predictions(folder, results)
         _write_examples(folder.path / "examples", parts.dataset)
         pictures.draw(
             folder.path,
@@ -35,7 +36,9 @@ def write_results(run: TrainedRun, parts: Parts) -> run_scores.Results:
             found=results.test,
             images=test.original(),
         )
-        html_page.write_report(folder.path)
+        html_page.write_report(folder.path, results.metrics)
+        # Last: a run that counts as finished has all of it.
+        run_scores.finish(folder, results)
     return results
 
 
@@ -49,4 +52,5 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
         for item in np.flatnonzero(source.labels == rank)[:1]:
             image = source.original()[int(item)]  # `predict` prepares it
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
-            cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)
+            data = cv2.imencode(".png", colours_swapped)[1].tobytes()
+            atomic_files.write_bytes(path / f"grade-{name}.png", data)

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import io
 import json
 import math
 import pathlib
@@ -12,7 +13,8 @@ import jinja2
 from PIL import Image
 
 from cloc_jax.report import published
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, metrics
 
@@ -35,16 +37,18 @@ COMPARED = HEADLINES + (
 )
 
 
-def write_report(run: pathlib.Path) -> pathlib.Path:
+def write_report(
+    run: pathlib.Path, results: Mapping[str, Any] | None = None
+) -> pathlib.Path:
     """Writes `report.html` into the run folder and returns its path.
 
     Reads nothing but files of that folder, and the studies of the margins that lie in
-    it or beside it. `metrics.json` must be there; where another file is missing, the
-    page says so in its place.
+    it or beside it. Where a file is missing, the page says so in its place, except
+    for `metrics.json`: it must be there, unless `results` has what it would hold.
     """
     run = pathlib.Path(run)
     folder = RunFolder(run)
-    scores = _read_metrics(folder)
+    scores = _read_metrics(folder) if results is None else dict(results)
     ranks = [str(rank) for rank in scores["ranks"]]
     final = scores["final"]
     split = "test" if final.get("test") else "val"
@@ -134,9 +138,18 @@ def _picture(path: pathlib.Path) -> dict[str, Any] | None:
     """The picture as a data URI, and its width in CSS pixels (96 an inch)."""
     if not path.is_file():
         return None
-    with Image.open(path) as image:
-        width = image.width * 96 / image.info.get("dpi", (96, 96))[0]
-    data = base64.b64encode(path.read_bytes()).decode()
+    content = path.read_bytes()
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            image.verify()
+            width = image.width * 96 / image.info.get("dpi", (96, 96))[0]
+    except Exception as error:  # Pillow has many for a file that is damaged
+        raise Damaged(
+            path,
+            f"it is no picture ({error})",
+            f"`launch.py evaluate --run={path.parent}` draws it again.",
+        ) from None
+    data = base64.b64encode(content).decode()
     return {"uri": f"data:{MIME[path.suffix]};base64,{data}", "width": round(width)}
 
 
@@ -150,7 +163,9 @@ def _nearest(run: pathlib.Path, ranks: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    return checked_files.read_json(path, remedy="Move it away, or repeat the study.")
 
 
 def _study(run: pathlib.Path, name: str, picture: str) -> dict[str, Any] | None:
@@ -172,10 +187,9 @@ def _decision(run: pathlib.Path, ranks: Sequence[str]) -> list[str]:
 
 def _config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
     """The config by its top-level groups, as (dotted name, value) rows."""
-    path = run / "config.json"
-    if not path.is_file():
+    if not RunFolder(run).config.is_file():
         return {}
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = RunFolder(run).read_config()
     tables: dict[str, list[tuple[str, str]]] = {}
     for name, value in config.items():
         group = name if isinstance(value, dict) else "general"

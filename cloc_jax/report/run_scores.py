@@ -10,7 +10,8 @@ from cloc_jax import losses
 from cloc_jax.build.assembly import Parts
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import carving
-from cloc_jax.runtime import atomic_files, environment, processes
+from cloc_jax.runtime import checked_files, environment, processes
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     decisions,
     embedding_order,
@@ -29,12 +30,39 @@ class Results(NamedTuple):
     """What an evaluation finds."""
 
     metrics: dict[str, Any]
-    test: predictions.Predictions
+    splits: dict[str, predictions.Predictions]
     embeddings: np.ndarray  # of the test images
+
+    @property
+    def test(self) -> predictions.Predictions:
+        """The predictions for the test images."""
+        return self.splits["test"]
 
 
 def score(run: TrainedRun, parts: Parts) -> Results:
     """Writes metrics.json and predictions.csv of a run whose stages are trained."""
+    results = compute(run, parts)
+    if processes.is_first():
+        write_predictions(run.folder, results)
+        finish(run.folder, results)
+    return results
+
+
+def write_predictions(folder: RunFolder, results: Results) -> None:
+    """Writes predictions.csv."""
+    path = folder.path / predictions.NAME
+    predictions.write(path, results.splits, results.metrics["ranks"])
+
+
+def finish(folder: RunFolder, results: Results) -> None:
+    """Writes metrics.json, last: the run is now finished."""
+    path = folder.path / predictions.NAME
+    checksums = {predictions.NAME: checked_files.sha256(path)}
+    folder.write_metrics(results.metrics | {"files": checksums})
+
+
+def compute(run: TrainedRun, parts: Parts) -> Results:
+    """What metrics.json and predictions.csv of a trained run hold."""
     folder = run.folder
     ranks, splits, stages = (
         parts.dataset.ranks,
@@ -89,11 +117,7 @@ def score(run: TrainedRun, parts: Parts) -> Results:
         if readout["is_of_embeddings"]:
             margins = readout["values"]
             results["violated"] = _violated(embeddings, test.labels, margins)
-    if processes.is_first():
-        predictions.write(folder.path / predictions.NAME, found, ranks)
-        # Last: the run is now finished.
-        atomic_files.write_json(folder.metrics, results)
-    return Results(results, found["test"], embeddings)
+    return Results(results, found, embeddings)
 
 
 def _intervals(

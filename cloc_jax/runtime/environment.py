@@ -4,9 +4,12 @@ import os
 import pathlib
 import platform
 import re
+import sys
+import threading
+import warnings
 from importlib import metadata
 
-from cloc_jax.runtime import kept_memory
+from cloc_jax.runtime import kept_memory, os_errors
 
 
 def environment() -> dict[str, str]:
@@ -28,6 +31,15 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "cloc_jax"
 
 
+def _report_thread(error: threading.ExceptHookArgs) -> None:
+    """Says in a line what ended a thread, where the system is to blame."""
+    said = os_errors.sentence(error.exc_value) if error.exc_value else ""
+    if said:
+        print(f"error: {said}", file=sys.stderr)
+    else:
+        threading.__excepthook__(error)
+
+
 def set_up_libraries(*, is_joint: bool) -> None:
     """Keeps compiled programs between runs and libraries' talk off the screen.
 
@@ -38,7 +50,12 @@ def set_up_libraries(*, is_joint: bool) -> None:
     import jax
     from absl import logging
 
-    logging.set_verbosity(logging.WARNING)
+    # Orbax logs the tracebacks of errors that it raises as well, and libtpu that there
+    # is no TPU.
+    logging.set_verbosity(logging.FATAL)
+    for name, value in (("TPU_STDERR_LOG_LEVEL", "3"), ("TPU_MIN_LOG_LEVEL", "3")):
+        os.environ.setdefault(name, value)
+    threading.excepthook = _report_thread
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
     is_asked = bool(re.search(r"device_count|^\d+$", asked))
     if (os.cpu_count() or 1) > 1 and not is_joint and not is_asked:
@@ -54,4 +71,6 @@ def set_up_libraries(*, is_joint: bool) -> None:
         os.environ["XLA_FLAGS"] = f"{patience} {quiet} {given}"
     cv2.setNumThreads(0)  # the pipeline's threads are enough
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+    # Where it cannot be read or written, programs are compiled again: slower, no harm.
+    warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

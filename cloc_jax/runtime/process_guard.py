@@ -15,6 +15,13 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 LOST = 3  # exit code of a process that lost the others
 
 
+def open_standard_streams() -> None:
+    """Gives a process that was started without output somewhere to write to."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+
+
 def is_joint(coordinator: str) -> bool:
     """Whether several processes were asked to work together."""
     is_named = bool(coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))

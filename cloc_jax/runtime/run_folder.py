@@ -11,16 +11,25 @@ trunk/<mark>/      the frozen parts of the encoder, where their output was kept;
 tensorboard/       scalars
 metrics.json, predictions.csv, *.png, *.jpg, report.html, examples/     the result
 decision.json      how `predict` chooses labels, where `decide` wrote one
+lock               who writes into the folder at the moment
+
+JSON files and rows of the history carry a checksum; stages/<name>/, trunk/<mark>/ and
+each checkpoint have a list of them, checksums.json. Everything is checked when it is
+read, except what runs of earlier versions left without one.
 """
 
 import io
 import json
 import pathlib
 import shutil
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-from cloc_jax.runtime.atomic_files import write_bytes, write_json, write_text
+from cloc_jax.runtime import checked_files, os_errors, run_lock
+from cloc_jax.runtime.atomic_files import PART, write_bytes
+
+REMEDY = "Put back a copy of it, or train the run again."  # of what was learned
 
 
 class RunFolder:
@@ -51,9 +60,16 @@ class RunFolder:
         """Where the model that a stage handed over lies."""
         return self.path / "stages" / name
 
-    def create(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
-        """Makes the folder for a new run; never touches an existing one."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+    def held(self, job: str, *, is_new: bool = False):
+        """A context in which no other process writes into the folder.
+
+        With `is_new` the folder is made. InUse where another process holds it.
+        """
+        return run_lock.held(self.path, job, is_new=is_new)
+
+    def check_new(self) -> None:
+        """FileExistsError or OSError where a new run could not be written there."""
+        if self.path.exists() and (not self.path.is_dir() or self._is_taken()):
             free = next(
                 p
                 for n in range(2, 10**6)
@@ -64,9 +80,29 @@ class RunFolder:
                 f"{self.path} already holds {done}. Continue it with --resume, start "
                 f"another with --run={free}, or move the folder away."
             )
+        os_errors.check_writable(self.path, "--run")
+
+    def create(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
+        """Makes the folder for a new run; never touches an existing one."""
+        self.check_new()
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.dataset, dataset)
-        write_json(self.config, config)  # last: a run is a folder with a config
+        checked_files.write_json(self.dataset, dataset)
+        # Last: a run is a folder with a config.
+        checked_files.write_json(self.config, config)
+
+    def _is_taken(self) -> bool:
+        """Whether there is more than an interrupted `create` leaves."""
+        found = run_lock.leftovers(self.path)
+        return any(p != self.dataset and p.suffix != PART for p in found)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the run was made by a version that writes checksums."""
+        return checked_files.is_sealed(self.config)
+
+    def is_finished(self) -> bool:
+        """Whether the run has results; Damaged where they cannot be read."""
+        return self.metrics.is_file() and bool(self.read_metrics())
 
     def check_same(
         self,
@@ -107,7 +143,14 @@ class RunFolder:
         """Removes an unfinished run; a finished one is never removed."""
         if self.metrics.exists():
             raise FileExistsError(f"{self.path} holds a finished run.")
-        shutil.rmtree(self.path)
+        for path in run_lock.leftovers(self.path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def clear_parts(self) -> None:
+        """Removes what a killed process had begun to write. Needs the lock."""
+        for place in (self.path, self.path / "stages"):
+            for part in place.glob(f"*{PART}"):
+                part.unlink()
 
     def read_config(self) -> dict[str, Any]:
         """The configuration the run was started with."""
@@ -116,11 +159,20 @@ class RunFolder:
                 f"{self.path} is not a run: it has no config.json. Give --run= the "
                 "folder that training wrote, such as runs/quickstart."
             )
-        return json.loads(self.config.read_text())
+        return checked_files.read_json(
+            self.config,
+            remedy="Put back a copy; or, if it was edited on purpose, take the line "
+            f'"{checked_files.KEY}" out of it.',
+        )
 
     def read_dataset(self) -> dict[str, Any]:
         """Ranks and sizes of the data the run was started with."""
-        return json.loads(self.dataset.read_text())
+        remedy = f"Put back a copy, or start another run; {self.path} needs it."
+        if not self.dataset.is_file():
+            raise checked_files.Damaged(self.dataset, "it is missing", remedy)
+        return checked_files.read_json(
+            self.dataset, remedy=remedy, fields=("ranks", "images", "sha256")
+        )
 
     def read_metrics(self) -> dict[str, Any]:
         """What evaluation wrote of a finished run."""
@@ -130,21 +182,53 @@ class RunFolder:
                 f"{self.path} is not finished: it has no metrics.json. Go on with the "
                 "command that started it and --resume, or `launch.py evaluate` it."
             )
-        return _with_readouts(json.loads(self.metrics.read_text()))
+        remedy = f"`launch.py evaluate --run={self.path}` makes it again."
+        found = checked_files.read_json(self.metrics, remedy=remedy, fields=("final",))
+        return _with_readouts(found)
+
+    def write_metrics(self, results: Mapping[str, Any]) -> None:
+        """Writes the results, with which the run is finished."""
+        checked_files.write_json(self.metrics, results)
 
     def read_history(self) -> list[dict[str, Any]]:
         """The rows of all epochs so far."""
         if not self.history.exists():
             return []
-        lines = self.history.read_text().splitlines()
-        return [_with_readouts(json.loads(line)) for line in lines]
+        lines = self.history.read_bytes().splitlines()
+        return [_with_readouts(self._row(line, i)) for i, line in enumerate(lines)]
 
     def append_history(self, row: dict[str, Any]) -> None:
-        with self.history.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        """Adds the row of an epoch."""
+        with os_errors.naming(self.history), self.history.open("a") as file:
+            file.write(json.dumps(checked_files.sealed(row)) + "\n")
+
+    def cut_history(self, rows: int) -> int:
+        """Drops what was written after the checkpoint that a run resumes from.
+
+        Returns how many rows are left: fewer, where the file was removed.
+        """
+        if not self.history.exists():
+            return 0
+        # What a killed process wrote half of lies behind them.
+        lines = self.history.read_bytes().splitlines(keepends=True)[:rows]
+        for i, line in enumerate(lines):
+            self._row(line, i)
+        write_bytes(self.history, b"".join(lines))
+        return len(lines)
+
+    def _row(self, line: bytes, index: int) -> dict[str, Any]:
+        try:
+            return checked_files.opened(line)
+        except ValueError as error:
+            raise checked_files.Damaged(
+                self.history,
+                f"row {index + 1}: {error}",
+                "Put back a copy, or move it away: the run goes on without the curves "
+                "of the epochs before.",
+            ) from None
 
     def read_stage(self, name: str) -> dict[str, Any]:
-        """How a stage ended."""
+        """How a stage ended; Damaged where what it left is not as it was written."""
         path = self.stage(name).with_suffix(".json")
         if not path.is_file():
             raise FileNotFoundError(
@@ -152,7 +236,14 @@ class RunFolder:
                 "evaluate yet. Continue it with the command that started it and "
                 "--resume."
             )
-        return json.loads(path.read_text())
+        found = checked_files.read_json(path, remedy=REMEDY, fields=("name", "seconds"))
+        for file, digest in found.pop("files", {}).items():
+            checked_files.check_file(path.parent / file, digest, remedy=REMEDY)
+        return found
+
+    def has_stages(self) -> list[str]:
+        """The names of the stages that have ended."""
+        return [path.stem for path in sorted(self.path.glob("stages/*.json"))]
 
     def write_support(self, name: str, support: Mapping[str, Any]) -> None:
         """Keeps what a stage's method needs besides its model to predict."""
@@ -169,8 +260,11 @@ class RunFolder:
         path = self.stage(name).with_suffix(".npz")
         if not path.is_file():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files}
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
+        except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise checked_files.Damaged(path, str(error), REMEDY) from None
 
     def write_stage(
         self,
@@ -183,7 +277,7 @@ class RunFolder:
         seconds: float,
     ) -> None:
         """Notes how a stage ended, beside the model that it handed over."""
-        summary = {
+        summary: dict[str, Any] = {
             "name": name,
             "epochs": epochs,
             "steps": steps,
@@ -191,14 +285,14 @@ class RunFolder:
             "stop_reason": reason,
             "seconds": seconds,
         }
-        write_json(self.stage(name).with_suffix(".json"), summary)
-
-    def cut_history(self, rows: int) -> None:
-        """Drops what was written after the checkpoint that a run resumes from."""
-        if not self.history.exists():
-            return
-        lines = self.history.read_text().splitlines(keepends=True)[:rows]
-        write_text(self.history, "".join(lines))
+        path = self.stage(name).with_suffix(".json")
+        written = (self.stage(name) / checked_files.SEAL, path.with_suffix(".npz"))
+        summary["files"] = {
+            file.relative_to(path.parent).as_posix(): checked_files.sha256(file)
+            for file in written
+            if file.is_file()
+        }
+        checked_files.write_json(path, summary)
 
 
 def _as_json(value: Any) -> Any:

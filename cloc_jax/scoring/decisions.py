@@ -7,7 +7,6 @@ nothing here sees an image.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from cloc_jax.runtime import checked_files
 from cloc_jax.scoring import calibration, intervals, metrics
 from cloc_jax.scoring.predictions import Predictions
 
-_AGAIN = "make it again with `launch.py decide`, or move the file away"
+_AGAIN = "make it again with `launch.py decide`, or move decision.json away"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Decision:
             ValueError: It is no decision, or one about other ranks.
         """
         try:
-            fields = json.loads(text)
+            fields = checked_files.opened(text)
             kind = "costs" if "costs" in fields else "thresholds"
             wanted = {"ranks", "temperature", kind}
             wanted |= {"max_missed", "guarantee"} if kind == "thresholds" else set()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from ml_collections.config_flags import config_path
 
-from cloc_jax.build import encoder
+from cloc_jax.build import encoder, finite_settings
 
 SEED, FOLD = "seed", "data.fold"
 
@@ -59,6 +59,7 @@ def plan_runs(
         own = copy.deepcopy(config)
         for name, value in overrides.items():
             set_field(own, name, value)
+        finite_settings.check(own)
         parts = [setting.name, f"fold={fold}" if folds else "", f"seed={seed}"]
         name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
         plans.append(Plan(name, setting.name, overrides, encoder.resolve(own)))

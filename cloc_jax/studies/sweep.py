@@ -6,8 +6,8 @@ where it was interrupted.
 """
 
 import ast
+import contextlib
 import copy
-import csv
 import itertools
 import json
 import pathlib
@@ -19,10 +19,17 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from cloc_jax.build import assembly, encoder, saved_config
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import datasets
 from cloc_jax.report import run_scores
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime import (
+    atomic_files,
+    checked_files,
+    processes,
+    run_lock,
+    sharding,
+)
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.run_plan import FOLD, SEED, Plan, Setting, plan_runs
@@ -55,7 +62,7 @@ def sweep(
     plans = plan_runs(config, combinations(vary), seeds=seeds, folds=chosen)
     run(plans, folder)
     summary = summarize(folder, plans)
-    write_json(folder / "summary.json", summary)
+    atomic_files.write_json(folder / "summary.json", summary)
     _write_csv(folder / "summary.csv", summary)
     _show(summary)
     console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
@@ -63,16 +70,38 @@ def sweep(
 
 
 def run(plans: Sequence[Plan], folder: pathlib.Path) -> None:
-    """Trains and scores those of the runs that are not finished yet."""
-    _begin(folder, plans)
-    waiting = [p for p in plans if not RunFolder(folder / p.name).metrics.exists()]
-    if len(waiting) < len(plans):
-        console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
-    for group in _groups(waiting):
-        if len(group) > 1:
-            _run_together(group, folder)
-        else:
-            _run_alone(group[0], folder)
+    """Trains and scores those of the runs that are not finished yet.
+
+    All of them are checked before the first is trained.
+    """
+    with _held(folder, is_new=True):
+        _begin(folder, plans)
+        waiting = [p for p in plans if not _is_finished(RunFolder(folder / p.name))]
+        if len(waiting) < len(plans):
+            done = len(plans) - len(waiting)
+            console.print(f"{done} of {len(plans)} runs are finished")
+        for group in _groups(waiting):
+            if len(group) > 1:
+                _run_together(group, folder)
+            else:
+                _run_alone(group[0], folder)
+
+
+def _held(folder: pathlib.Path, *, is_new: bool = False) -> Any:
+    """A context in which only the processes of this sweep write into a folder."""
+    if processes.is_first():
+        return run_lock.held(folder, "sweep", is_new=is_new)
+    return contextlib.nullcontext()
+
+
+def _is_finished(run: RunFolder) -> bool:
+    """Whether the run has results; damaged ones are made again, which is said."""
+    try:
+        return run.is_finished()
+    except checked_files.Damaged as error:
+        console.print(f"{error.path} is damaged and made again", soft_wrap=True)
+        run.metrics.unlink(missing_ok=True)
+        return False
 
 
 def combinations(vary: Sequence[str]) -> list[Setting]:
@@ -139,17 +168,20 @@ def _begin(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
     about = {"runs": [{"name": p.name, **p.overrides} for p in plans]}
     path = folder / "sweep.json"
     if path.exists():
-        before = {run["name"] for run in json.loads(path.read_text())["runs"]}
+        remedy = "Put back a copy, or move it away: this command then writes it anew."
+        found = checked_files.read_json(path, remedy=remedy, fields=("runs",))
+        before = {run["name"] for run in found["runs"]}
         if not before <= {p.name for p in plans}:
             raise FileExistsError(
                 f"{folder} holds another sweep, with runs such as "
                 f"{sorted(before)[0]}; give this one another --run folder."
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and not _is_only_runs(folder, plans):
         raise FileExistsError(
             f"{folder} holds files that are not a sweep; give another --run folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
+    _check(plans)
     for p in plans:
         run = RunFolder(folder / p.name)
         if run.config.exists():
@@ -159,7 +191,35 @@ def _begin(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
                     f"{run.path} was made with other settings than this command's; "
                     "give another --run folder."
                 )
-    write_json(path, about)
+    checked_files.write_json(path, about)
+
+
+def _is_only_runs(folder: pathlib.Path, plans: Sequence[Plan]) -> bool:
+    """Whether a folder without sweep.json holds nothing but runs of this sweep."""
+    ours = {p.name for p in plans} | {"trunk"}
+    return all(path.name in ours for path in run_lock.leftovers(folder))
+
+
+def _check(plans: Sequence[Plan]) -> None:
+    """ValueError where one of the runs could not be trained as it is set."""
+    loaded: dict[str, datasets.Dataset] = {}
+    checked: set[str] = set()
+    for p in plans:
+        config = copy.deepcopy(p.config)
+        config.seed = config.data.permute = 0
+        setting = config.to_json(sort_keys=True)
+        if setting in checked:
+            continue
+        checked.add(setting)
+        # Runs of a sweep differ in their data by folds at most, as a rule.
+        images = json.dumps([config.data.to_dict(), config.augment.to_dict()])
+        try:
+            if images not in loaded:
+                loaded[images] = build_dataset(config)
+            parts = assembly.check(config, loaded[images])
+            sharding.check_batch(config.train.batch_size, parts.mesh)
+        except ValueError as error:
+            raise ValueError(f"run {p.name}: {error}") from None
 
 
 def _plain(config: ConfigDict) -> Any:
@@ -189,28 +249,25 @@ def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     common = copy.deepcopy(plans[0].config)
     common.data.permute = 0
     parts = assembly.build(common)
-    runs = [_fresh(RunFolder(folder / p.name)) for p in plans]
-    finished = train_together([p.config for p in plans], runs, parts)
-    for p in plans:
-        run = RunFolder(folder / p.name)
-        if any(run.path == done.path for done in finished):
-            own = assembly.with_method(parts, p.config)
-            run_scores.score(TrainedRun(p.config, run, own), own)
+    runs = [RunFolder(folder / p.name) for p in plans]
+    with contextlib.ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(_held(run.path, is_new=True))
+            run.clear()  # they start anew together
+        finished = train_together([p.config for p in plans], runs, parts)
+        for p, run in zip(plans, runs, strict=True):
+            if any(run.path == done.path for done in finished):
+                own = assembly.with_method(parts, p.config)
+                run_scores.score(TrainedRun(p.config, run, own), own)
 
 
 def _run_alone(one: Plan, folder: pathlib.Path) -> None:
     run = RunFolder(folder / one.name)
     console.print(f"run {one.name}", soft_wrap=True)
-    loop.train(one.config, run, resume=run.config.exists())
-    parts = assembly.build(one.config, run)
-    run_scores.score(TrainedRun(one.config, run, parts), parts)
-
-
-def _fresh(run: RunFolder) -> RunFolder:
-    """The folder of a run that is trained with others: they start anew together."""
-    if run.path.exists():
-        run.clear()
-    return run
+    with _held(run.path, is_new=True):
+        loop.train(one.config, run, resume=run.config.exists())
+        parts = assembly.build(one.config, run)
+        run_scores.score(TrainedRun(one.config, run, parts), parts)
 
 
 def summarize(folder: pathlib.Path, plans: Sequence[Plan]) -> dict[str, Any]:
@@ -264,10 +321,9 @@ def _write_csv(path: pathlib.Path, summary: dict[str, Any]) -> None:
         for run in cell["runs"]:
             val = {f"val {name}": value for name, value in run["val"].items()}
             rows.append({"run": run["name"]} | val | run["test"])
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["run"])
-        writer.writeheader()
-        writer.writerows(rows)
+    columns = list(rows[0]) if rows else ["run"]
+    table = [[row.get(column, "") for column in columns] for row in rows]
+    atomic_files.write_csv(path, [columns, *table])
 
 
 def _show(summary: dict[str, Any]) -> None:

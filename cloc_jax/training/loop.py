@@ -24,9 +24,9 @@ from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.methods import Context, Stage, Support
 from cloc_jax.runtime import (
+    checked_files,
     checkpoint,
     interrupts,
-    light_imports,
     model_state,
     processes,
     sharding,
@@ -34,10 +34,12 @@ from cloc_jax.runtime import (
 from cloc_jax.runtime.console import Display, console, print_dataset
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.scalar_log import ScalarLog
 from cloc_jax.scoring import inference, prediction_scores
 from cloc_jax.training import epoch_end, train_step
 
 Record = dict[str, Any]  # where a run is, as plain data
+LONG_STEP = 0.2  # seconds
 
 
 class NonFinite(ArithmeticError):
@@ -52,11 +54,15 @@ class Run(NamedTuple):
     folder: RunFolder
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
-    scalars: Any  # tensorboardX.SummaryWriter
+    scalars: ScalarLog
 
 
-def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
-    """Trains all stages of a run, from the start or from its newest checkpoint."""
+def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
+    """Trains all stages of a run, from the start or from its newest good checkpoint.
+
+    The caller holds the run's folder. Returns False where the run was finished
+    already, which leaves it as it is.
+    """
     # First the images: nobody should download weights and then have none.
     dataset = build_dataset(config)
     config = encoder.resolve(config)
@@ -66,31 +72,81 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     if resume:
         saved = saved_config.read(folder.read_config(), copy.deepcopy(config))
         folder.check_same(config.to_dict(), description, saved.to_dict())
+        if _is_finished(folder):
+            return False
     elif processes.is_first():
         folder.create(config.to_dict(), description)
-    encoder.keep_trunk(parts.trunk, folder)
     processes.wait("run folder")
+    encoder.keep_trunk(parts.trunk, folder)
     _announce(config, parts)
-    checkpoints = checkpoint.Checkpoints(folder.checkpoints)
+    had_checkpoints = folder.checkpoints.is_dir()
+    checkpoints = checkpoint.Checkpoints(
+        folder.checkpoints,
+        is_checked=folder.is_checked,
+        say=lambda text: console.print(text, soft_wrap=True),
+    )
     record = _first_record(parts)
     if checkpoints.latest():
         record = checkpoints.record()
         where = parts.method.stages[record["stage"]].name
         console.print(f"going on in stage {where} at step {record['step']}")
+    else:
+        _check_beginning(folder, had_checkpoints)
     if processes.is_first():
-        folder.cut_history(record["rows"])
-    # Where PyTorch is installed, tensorboardX imports it to name its types.
-    tensorboard = light_imports.import_without("tensorboardX", "torch")
-    scalars = tensorboard.SummaryWriter(
-        str(folder.tensorboard),
-        purge_step=record["total_steps"] + 1,
-        write_to_disk=processes.is_first(),
+        folder.clear_parts()
+        rows = folder.cut_history(record["rows"])
+        if rows < record["rows"]:
+            console.print(
+                f"{folder.history} has {rows} of the {record['rows']} epochs so far; "
+                "the curves will lack the others",
+                soft_wrap=True,
+            )
+            record = record | {"rows": rows}
+    scalars = ScalarLog(
+        folder.tensorboard,
+        record["total_steps"] + 1,
+        is_written=processes.is_first(),
     )
     with interrupts.requests() as requests, scalars:
         run = Run(config, parts, folder, checkpoints, requests, scalars)
         while record["stage"] < len(parts.method.stages):
             record = StageRun(run, record).train()
     checkpoints.close()
+    return True
+
+
+def _is_finished(folder: RunFolder) -> bool:
+    """Whether a run to be resumed has its results already; says what is the case."""
+    try:
+        if not folder.is_finished():
+            return False
+    except checked_files.Damaged as error:
+        console.print(f"{error.path} is damaged and made again", soft_wrap=True)
+        return False
+    gone = "" if folder.checkpoints.is_dir() else "; its checkpoints were removed"
+    console.print(
+        f"{folder.path} is finished, nothing is left to train{gone}. `launch.py "
+        f"evaluate --run={folder.path}` makes its results again.",
+        soft_wrap=True,
+    )
+    return True
+
+
+def _check_beginning(folder: RunFolder, had_checkpoints: bool) -> None:
+    """FileNotFoundError where a run would start anew though it had got further."""
+    ended = folder.has_stages()
+    # A kill within the first epoch's end may leave one row and no checkpoint.
+    history = folder.history.read_bytes() if folder.history.exists() else b""
+    rows = history.count(b"\n")
+    if not ended and (rows <= 1 if had_checkpoints else not rows):
+        return
+    done = f"stage {', '.join(ended)}" if ended else f"{rows} epochs"
+    raise FileNotFoundError(
+        f"{folder.path} has trained {done}, but {folder.checkpoints} holds no "
+        "checkpoint to go on from. Put them back, or start another run with another "
+        f"--run folder; `launch.py evaluate --run={folder.path}` makes the results "
+        "where the last stage had ended."
+    )
 
 
 def _first_record(parts: assembly.Parts) -> Record:
@@ -150,6 +206,9 @@ class StageRun:
             donate_argnums=0,
             out_shardings=shardings,
         )
+        # Steps are queued ahead of the device; long ones are waited for, since a
+        # request to stop can only be answered once all in the queue are done.
+        self.waits = True
         self.best = self.copy(self.carry.model)
         if self.step:
             restored = run.checkpoints.arrays((self.carry, self.best))
@@ -172,8 +231,12 @@ class StageRun:
         every = self.run.config.train
         last = (self.record["epoch"] + 1) * self.batches.steps_per_epoch
         while self.step < last:
-            self.carry = self.step_fn(self.carry, next(batches))
+            batch, started = next(batches), time.monotonic()
+            self.carry = self.step_fn(self.carry, batch)
             self.step += 1
+            if self.waits:
+                jax.block_until_ready(self.carry.step)
+                self.waits = time.monotonic() - started > LONG_STEP
             if self.step % every.log_steps == 0:
                 display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:
@@ -242,7 +305,7 @@ class StageRun:
         total_steps = record["total_steps"] + self.batches.steps_per_epoch
         if processes.is_first():
             self.run.folder.append_history(row)
-        _log(self.run.scalars, row, total_steps)
+        self.run.scalars.write(_scalars(row), total_steps)
         display.epoch(row)
         if verdict.improved:
             self.best = self.copy(self.carry.model)
@@ -378,13 +441,15 @@ def enter(
     return model_state.split(model)[1]
 
 
-def _log(writer: Any, row: Record, total_steps: int) -> None:
+def _scalars(row: Record) -> dict[str, float]:
+    """The numbers of a history row by name."""
     groups = {name: row[name] for name in ("train", "train_eval", "val")}
-    for group, values in (groups | row["readouts"]).items():
-        for name, value in values.items():
-            if value is not None and math.isfinite(value):
-                writer.add_scalar(f"{group}/{name}", value, total_steps)
-    writer.flush()
+    return {
+        f"{group}/{name}": value
+        for group, values in (groups | row["readouts"]).items()
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
 
 
 def _announce(config: ConfigDict, parts: assembly.Parts) -> None:

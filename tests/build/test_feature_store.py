@@ -33,3 +33,45 @@ def test_a_part_without_its_list_does_not_count(tmp_path):
     again.add(["a", "b"], rows(5, 2))  # written anew, the newest or the same counts
     whole = FeatureStore(tmp_path)
     assert "a" in whole and "b" in whole and gone
+
+
+def flip(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 8
+    path.write_bytes(data)
+
+
+def damage(folder, kind):
+    (part,) = folder.glob("*.npy")
+    if kind == "array":
+        flip(part, -5)
+    elif kind == "header":
+        flip(part, 3)
+    elif kind == "cut":
+        part.write_bytes(part.read_bytes()[:-7])
+    elif kind == "missing":
+        part.unlink()
+    else:
+        flip(part.with_suffix(".json"), 14)
+
+
+@pytest.mark.parametrize("kind", ["array", "header", "cut", "missing", "list"])
+def test_a_damaged_part_is_said_and_computed_again(tmp_path, kind):
+    FeatureStore(tmp_path).add(["a", "b"], rows(0, 2))
+    damage(tmp_path, kind)
+    said: list[str] = []
+    store = FeatureStore(tmp_path, said.append)
+    assert "a" not in store and "b" not in store
+    assert len(said) == 1 and "is damaged" in said[0] and "computed again" in said[0]
+    store.add(["a", "b"], rows(0, 2))
+    whole = FeatureStore(tmp_path, said.append).read(["b"], in_memory=True)
+    np.testing.assert_array_equal(whole.all(), rows(1, 1))
+    assert len(said) == 1
+
+
+def test_parts_of_an_earlier_version_are_read(tmp_path):
+    np.save(tmp_path / "old.npy", rows(0, 2))
+    (tmp_path / "old.json").write_text('["a", "b"]')
+    np.testing.assert_array_equal(
+        FeatureStore(tmp_path).read(["b"], in_memory=False).all(), rows(1, 1)
+    )

@@ -64,6 +64,9 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     rows = (run.path / predictions.NAME).read_text().splitlines()
     kept = [row for row in rows if ",test," not in row]
     (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    scores = run.read_metrics()
+    del scores["final"]["test"]
+    run.write_metrics(scores)
     assert decide.decide(run, boundaries=["1|2"], max_missed=0.05) == decision
     assert "kept as" not in capsys.readouterr().out  # the same decision again
     assert not (run.path / "decision-2.json").exists()
@@ -212,10 +215,28 @@ def test_rare_tests_leave_dashes(tmp_path, capsys):
     rows = (run.path / predictions.NAME).read_text().splitlines()
     kept = [row for row in rows if ",test," not in row or ",test,0," in row]
     (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    scores = run.read_metrics()
+    scores["final"]["test"]["count"] = sum(",test," in row for row in kept)
+    run.write_metrics(scores)
     decide.decide(run, max_missed=0.05)
     out = capsys.readouterr().out
     (line,) = (row for row in out.splitlines() if row.startswith("missed at 1|2"))
     assert line.split()[-2:] == ["–", "–"] and "nan" not in out
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.75, 0.999])
+def test_cut_predictions_leave_no_decision(run, share):
+    path = run.path / predictions.NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    # Cut between two rows, where only the number of images tells.
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: int(share * len(lines))]))
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    assert not run.decision.exists()
 
 
 # --- through launch.py ---

@@ -45,7 +45,8 @@ def finished(place):
 
 def history(run):
     rows = [json.loads(line) for line in (run / "history.jsonl").open()]
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+    changes = ("seconds", "integrity")
+    return [{k: v for k, v in row.items() if k not in changes} for row in rows]
 
 
 def test_leaves_all_results(finished):
@@ -174,6 +175,78 @@ def test_killed_and_resumed_equals_uninterrupted(finished, place, kills):
         json.loads((run / "metrics.json").read_text()) for run in (whole, parts)
     )
     assert one["final"] == other["final"] and one["margins"] == other["margins"]
+
+
+def test_a_finished_run_is_not_trained_again(finished, place):
+    run, _ = finished
+    copy = place / "again"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints")
+    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    process = launch(*TINY, "--run=again", "--resume", cwd=place)
+    assert process.returncode == 0, process.stderr
+    assert "again is finished" in process.stdout
+    assert "its checkpoints were removed" in process.stdout
+    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
+
+
+def test_a_damaged_model_predicts_nothing(finished, place):
+    run, _ = finished
+    copy = place / "damaged"
+    shutil.copytree(run, copy)
+    arrays = [p for p in (copy / "stages" / "refine").rglob("d/*") if p.is_file()]
+    largest = max(arrays, key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    process = launch(
+        "predict", "--run=damaged", "--output=no.csv", run / "examples", cwd=place
+    )
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("error: damaged/stages/refine/")
+    assert not (place / "no.csv").exists()
+
+
+def test_two_writers(finished, place):
+    run, _ = finished
+    with RunFolder(run).held("train"):
+        for words in (
+            ["evaluate", "--run=whole"],
+            ["decide", "--run=whole", "--max-missed=0.1"],
+            ["report", "--run=whole"],
+        ):
+            process = launch(*words, cwd=place)
+            assert process.returncode == 2, words
+            assert f"process {os.getpid()} on" in process.stderr
+            assert "(train) has been writing into it since 20" in process.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["decide", "--run=nowhere"]])
+def test_closed_streams(words, tmp_path):
+    command = f'"{sys.executable}" "{ROOT / "launch.py"}" {" ".join(words)}'
+    process = subprocess.run(
+        f"{command} >&-", shell=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "Traceback" not in process.stderr
+    assert process.returncode == (0 if words == ["--help"] else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2_000, 20_000, 60_000, 200_000])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place, limit):
+    whole, _ = finished
+    parts = place / f"full-{limit}"
+    command = [*TINY, f"--run={parts.name}"]
+    process = launch(*command, cwd=place, file_bytes=limit)
+    assert process.returncode == 2, process.stdout
+    assert process.stderr.startswith("error: ") and "File too large" in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+    resume = ["--resume"] if (parts / "config.json").exists() else []
+    process = launch(*command, *resume, cwd=place)
+    assert process.returncode == 0, process.stderr
+    assert history(parts) == history(whole)
+    name = "predictions.csv"
+    assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_an_existing_run_is_never_overwritten(finished, place):
@@ -316,6 +389,8 @@ def test_own_folder_of_images(place):
         cwd=place,
     )
     assert process.returncode == 0, process.stderr
+    saved = json.loads((place / "own" / "config.json").read_text())
+    assert saved["data"]["root"] == str(place / "images")  # it was given relative
     metrics = json.loads((place / "own" / "metrics.json").read_text())
     assert metrics["ranks"] == ["none", "mild", "severe"]
     assert "phase_one" not in metrics and metrics["margins"] == {}
@@ -356,6 +431,10 @@ def test_own_folder_of_images(place):
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
+        (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
+        (["--config.optimizer.weight_decay=inf"], "weight_decay is inf; use a"),
+        (["--config.method.cloc.weight=nan"], "method.cloc.weight is nan; use a"),
+        (["--run=/proc/run"], "--run=/proc/run cannot be written"),
         ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
     ],
 )

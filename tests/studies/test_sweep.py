@@ -132,6 +132,33 @@ def test_refused(vary, seeds, message, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    "vary, message",
+    [
+        ("optimizer.name=adam;flop", "run name=flop,seed=0: optimizer.name is 'flop'"),
+        ("train.batch_size=8;64", "run batch_size=64,seed=0: train.batch_size is 64"),
+        ("head.classifier=layers;tree", "head.classifier is 'tree'"),
+    ],
+)
+def test_all_runs_are_checked_before_the_first(vary, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("it was trained"))
+    with pytest.raises(ValueError, match=message):
+        sweep.sweep(clean(), tmp_path / "runs", vary=[vary], seeds=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_writer_and_a_damaged_list_of_runs(tmp_path):
+    plans = run_plan.plan_runs(clean(), [run_plan.Setting("a", {})], seeds=1)
+    sweep._begin(tmp_path, plans)
+    path = tmp_path / "sweep.json"
+    path.write_text(path.read_text().replace("seed=0", "seed=1"))
+    with pytest.raises(ValueError, match="sweep.json is damaged.*move it away"):
+        sweep._begin(tmp_path, plans)
+    path.unlink()
+    sweep._begin(tmp_path, plans)
+    assert json.loads(path.read_text())["runs"][0]["name"] == plans[0].name
+
+
 def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"

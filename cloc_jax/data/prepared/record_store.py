@@ -27,9 +27,11 @@ from typing import Any, NamedTuple
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.data.prepared.stored_image import Stored, Wanted
+from cloc_jax.runtime import checked_files
 
 FORMAT = 1  # changes when the same sources would be stored otherwise
 MANIFEST = "prepared.json"
+SMALL_BYTES = 1 << 16  # files that are read as a whole to check them
 SHARD_BYTES = 64 << 20  # a shard is in memory while it is written
 
 Track = Callable[[str, int], contextlib.AbstractContextManager[Callable[[], None]]]
@@ -151,8 +153,10 @@ def _hash(value: Any) -> str:
 def _read(path: pathlib.Path) -> dict[str, Any] | None:
     """The manifest of a preparation that is whole, or None."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = checked_files.opened((path / MANIFEST).read_bytes())
         sizes = {name: (path / name).stat().st_size for name in manifest["files"]}
+        for name, digest in manifest.get("checksums", {}).items():
+            checked_files.check_file(path / name, digest, remedy="")
     except (OSError, ValueError, KeyError):
         return None
     return manifest if sizes == manifest["files"] else None
@@ -258,7 +262,12 @@ def _make(
                     for file in files
                 },
             }
-            (part / MANIFEST).write_text(json.dumps(manifest))
+            # Records have checksums of their own; the small files beside them have not.
+            small = [f for f in files if f.stat().st_size < SMALL_BYTES]
+            manifest["checksums"] = {
+                f.relative_to(part).as_posix(): checked_files.sha256(f) for f in small
+            }
+            checked_files.write_json(part / MANIFEST, manifest)
             try:
                 os.rename(part, path)
             except OSError:

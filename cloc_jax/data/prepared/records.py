@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloc_jax.data import images
-from cloc_jax.data.prepared.record_store import Preparation
+from cloc_jax.data.prepared.record_store import MANIFEST, Preparation
 from cloc_jax.data.source import Source
+from cloc_jax.runtime.checked_files import Damaged
 
 
 class Records(Source):
@@ -35,15 +36,28 @@ class Records(Source):
         self.ids = list(ids)
         self.labels = np.asarray(labels, np.int32)
         self.paths = None if paths is None else list(paths)
-        self._store = preparation.path.name
+        self._store, self._folder = preparation.path.name, preparation.path
         self._positions = [preparation.positions[id_] for id_ in self.ids]
         self._records = tfds_builder.read(preparation.path)
         self._decode = {"channels": channels, "max_pixels": max_pixels}
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Pixels of one image, uint8 [height, width, channels], as stored."""
-        data = self._records[self._positions[index]]["image"]
+        try:
+            data = self._records[self._positions[index]]["image"]
+        except Exception as error:  # whatever type the reader gives to what it finds
+            raise self._damaged(index, error) from error
         return images.decode(data, name=self.ids[index], **self._decode)
+
+    def _damaged(self, index: int, error: Exception) -> Damaged:
+        """The error of a record that cannot be read; the next start makes all anew."""
+        (self._folder / MANIFEST).unlink(missing_ok=True)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Damaged(
+            self._folder,
+            f"the record of {self.ids[index]} cannot be read ({lines[0][:200]})",
+            "Start again: the images are then prepared anew.",
+        )
 
     def stamps(self) -> list[str]:
         # Files are known by their own size and time; other images by the preparation.

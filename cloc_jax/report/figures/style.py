@@ -1,6 +1,8 @@
 """What the pictures share: colours, figures, names that fit."""
 
+import io
 import os
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
+from cloc_jax.runtime import atomic_files
 from cloc_jax.scoring import metrics
 
 DPI = 150
@@ -34,14 +37,16 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     """Writes the figure as a PNG, or as the JPEG that the path names, with a narrow
     white edge."""
     is_jpeg = os.fspath(path).endswith(".jpg")
+    data = io.BytesIO()
     figure.savefig(
-        path,
+        data,
         dpi=DPI,
         format="jpg" if is_jpeg else "png",
         bbox_inches="tight",
         pad_inches=0.12,
         pil_kwargs={"quality": 90} if is_jpeg else None,
     )
+    atomic_files.write_bytes(pathlib.Path(path), data.getvalue())
 
 
 def short(name: str, length: int) -> str:

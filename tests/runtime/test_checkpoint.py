@@ -1,0 +1,122 @@
+"""Checkpoints and models: damage is noticed, and the one before is used."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cloc_jax.runtime import checkpoint
+from cloc_jax.runtime.checked_files import SEAL, Damaged
+
+LIKE = {"a": jnp.zeros((40, 3)), "key": jax.random.key(0)}
+
+
+def state(value):
+    return {"a": jnp.full((40, 3), value, jnp.float32), "key": jax.random.key(value)}
+
+
+def biggest(folder):
+    """The file that holds most of the arrays."""
+    files = [p for p in folder.rglob("d/*") if p.is_file()]
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=-1):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+DAMAGES = {
+    "flipped bit": lambda folder: flip(biggest(folder)),
+    "truncated": lambda folder: cut(biggest(folder)),
+    "missing array": lambda folder: biggest(folder).unlink(),
+    "metadata": lambda folder: flip(folder / "_CHECKPOINT_METADATA", 5),
+    "list of checksums": lambda folder: cut(folder / SEAL),
+    "not sealed": lambda folder: (folder / SEAL).unlink(),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Three checkpoints were written, two are kept."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    written = checkpoint.Checkpoints(folder)
+    for number in (1, 2, 3):
+        assert written.save(state(number), {"step": number}) == number
+    written.close()
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "checkpoints")
+
+
+def test_the_newest_comes_back(folder):
+    found = checkpoint.Checkpoints(folder)
+    assert found.latest() == 3 and found.record() == {"step": 3}
+    np.testing.assert_array_equal(found.arrays(LIKE)["a"], state(3)["a"])
+    found.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_one_gives_way_to_the_one_before(folder, damage):
+    DAMAGES[damage](folder / "3")
+    said: list[str] = []
+    found = checkpoint.Checkpoints(folder, say=said.append)
+    assert found.latest() == 2 and found.record() == {"step": 2}
+    restored = found.arrays(LIKE)
+    np.testing.assert_array_equal(restored["a"], state(2)["a"])
+    assert jax.random.key_data(restored["key"])[1] == 2
+    assert len(said) == 1 and str(folder / "3") in said[0] and "before it, 2" in said[0]
+    assert found.save(state(9), {"step": 9}) == 3  # and goes on from there
+    found.close()
+
+
+def test_none_good_is_one_sentence_and_nothing_is_removed(folder):
+    for number in ("2", "3"):
+        flip(biggest(folder / number))
+    with pytest.raises(Damaged, match="Put back a copy") as caught:
+        checkpoint.Checkpoints(folder, say=lambda text: None)
+    assert str(folder / "3") in str(caught.value) and "\n" not in str(caught.value)
+    assert (folder / "2").is_dir() and (folder / "3").is_dir()
+
+
+def test_checkpoints_of_an_earlier_version(folder):
+    for seal in folder.glob(f"*/{SEAL}"):
+        seal.unlink()
+    found = checkpoint.Checkpoints(folder, is_checked=False)
+    np.testing.assert_array_equal(found.arrays(LIKE)["a"], state(3)["a"])
+    found.close()
+    biggest(folder / "3").unlink()
+    found = checkpoint.Checkpoints(folder, is_checked=False)
+    with pytest.raises(Damaged, match="3 is damaged: it cannot be read"):
+        found.arrays(LIKE)
+    found.close()
+
+
+def test_no_flipped_bit_of_a_model_is_used(tmp_path):
+    folder = tmp_path / "model"
+    checkpoint.save_model(folder, state(5))
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    found = checkpoint.load_model(folder, LIKE, here)
+    np.testing.assert_array_equal(found["a"], state(5)["a"])
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        whole = path.read_bytes()
+        for place in {0, len(whole) // 2, len(whole) - 1}:
+            flip(path, place)
+            try:
+                found = checkpoint.load_model(folder, LIKE, here)
+            except Damaged as error:
+                assert str(folder) in str(error)
+            else:  # white space in the list of checksums
+                assert path.name == SEAL
+                np.testing.assert_array_equal(found["a"], state(5)["a"])
+            path.write_bytes(whole)

@@ -1,0 +1,239 @@
+"""A run whose files were damaged, removed or cut: said in one sentence, never used."""
+
+import errno
+import json
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_runs import clean
+
+from cloc_jax.build import assembly, trained_run
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.report import finished_run, run_scores
+from cloc_jax.runtime import checked_files, checkpoint
+from cloc_jax.runtime.checked_files import KEY, SEAL, Damaged
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import predictions
+from cloc_jax.training import loop
+
+CONFIG = {"method__name": "ce", "train__max_epochs": 2, "train__checkpoint_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def config():
+    return clean(**CONFIG)
+
+
+@pytest.fixture(scope="module")
+def parts(config):
+    return assembly.build(config)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, config, parts):
+    """A finished run."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "whole")
+    assert loop.train(config, folder, resume=False)
+    run_scores.score(TrainedRun(config, folder, parts), parts)
+    return folder
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return RunFolder(shutil.copytree(whole.path, tmp_path / "run"))
+
+
+def flip(path, place=-2):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def content(folder):
+    return {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("are_gone", [False, True])
+def test_a_finished_run_says_so_and_is_left_alone(config, run, capsys, are_gone):
+    if are_gone:
+        shutil.rmtree(run.checkpoints)
+    before = content(run)
+    assert not loop.train(config, run, resume=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{run.path} is finished" in said
+    assert ("its checkpoints were removed" in said) == are_gone
+    assert content(run) == before
+
+
+def test_without_checkpoints_a_run_does_not_start_anew(config, run):
+    run.metrics.unlink()
+    shutil.rmtree(run.checkpoints)
+    before = content(run)
+    with pytest.raises(FileNotFoundError, match="no checkpoint to go on from"):
+        loop.train(config, run, resume=True)
+    assert {p: d for p, d in content(run).items() if p in before} == before
+
+
+def test_damaged_metrics_are_made_again(config, run, capsys):
+    flip(run.metrics, 40)
+    assert loop.train(config, run, resume=True)  # there is something left to do
+    assert "metrics.json is damaged and made again" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_a_damaged_checkpoint_costs_an_epoch_and_no_result(config, parts, run, capsys):
+    newest = max(run.checkpoints.iterdir(), key=lambda path: int(path.name))
+    arrays = [p for p in newest.rglob("d/*") if p.is_file()]
+    flip(max(arrays, key=lambda path: path.stat().st_size))
+    scores, table = run.read_metrics(), (run.path / predictions.NAME).read_bytes()
+    run.metrics.unlink()
+    shutil.rmtree(run.path / "stages")
+    assert loop.train(config, run, resume=True)
+    assert "trying the checkpoint before it" in capsys.readouterr().out
+    run_scores.score(TrainedRun(config, run, parts), parts)
+    assert run.read_metrics()["final"] == scores["final"]
+    assert (run.path / predictions.NAME).read_bytes() == table
+
+
+def test_a_damaged_model_is_never_used(config, run):
+    arrays = [p for p in run.stage("fit").rglob("d/*") if p.is_file()]
+    flip(max(arrays, key=lambda path: path.stat().st_size))
+    with pytest.raises(Damaged, match="does not match its checksum.*Put back a copy"):
+        TrainedRun(config, run)
+
+
+def test_support_and_how_a_stage_ended_are_checked(config, run):
+    path = run.stage("fit").with_suffix(".json")
+    run.write_support("fit", {"bank": np.eye(3)})
+    run.write_stage("fit", epochs=2, steps=8, rule="", reason="", seconds=1.0)
+    flip(path.with_suffix(".npz"), 70)
+    with pytest.raises(Damaged, match="fit.npz is damaged"):
+        run.read_stage("fit")
+    flip(path, 20)
+    with pytest.raises(Damaged, match="fit.json is damaged"):
+        run.read_stage("fit")
+
+
+def test_what_is_not_finite_is_no_result(config, parts, run):
+    _, state = trained_run.load_stage(run, "fit", parts.create, parts.mesh)
+    bad = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), state.params)
+    checkpoint.save_model(run.stage("fit"), state._replace(params=bad))
+    run.write_stage("fit", epochs=2, steps=8, rule="", reason="", seconds=1.0)
+    found = TrainedRun(config, run, parts)
+    for use in (found.predict, found.embed):
+        with pytest.raises(ValueError, match="stages/fit gives numbers that are not"):
+            use(parts.dataset.splits["test"])
+    before = run.metrics.read_bytes()
+    with pytest.raises(ValueError, match="not finite"):
+        run_scores.score(found, parts)
+    assert run.metrics.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["dataset", "config", "metrics"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
+def test_damaged_json_is_one_sentence(run, name, how):
+    path = getattr(run, name)
+    text = path.read_bytes()
+    if how == "flipped":
+        place = text.index(b"0")  # another number, and still JSON
+        path.write_bytes(text[:place] + b"1" + text[place + 1 :])
+    else:
+        path.write_bytes(text[: len(text) // 2] if how == "cut" else b"")
+    with pytest.raises(Damaged) as caught:
+        getattr(run, f"read_{name}")()
+    said = str(caught.value)
+    assert said.startswith(f"{path} is damaged: ") and "\n" not in said
+
+
+def test_history_is_checked_row_by_row(config, run):
+    whole = run.history.read_text()
+    run.history.write_text(whole + whole.splitlines()[0][:50])  # killed while writing
+    assert run.cut_history(2) == 2 and run.history.read_text() == whole
+    run.history.write_text(whole.replace('"step": ', '"step": 1', 1))
+    for read in (run.read_history, lambda: run.cut_history(2)):
+        with pytest.raises(Damaged, match="history.jsonl is damaged: row 1"):
+            read()
+
+
+def test_a_history_that_was_moved_away_is_missed_and_said(config, run, capsys):
+    run.metrics.unlink()
+    run.history.unlink()
+    assert loop.train(config, run, resume=True)
+    assert "has 0 of the 2 epochs so far" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_of_an_earlier_version_is_read(config, parts, run):
+    found = TrainedRun(config, run, parts).predict(parts.dataset.splits["test"])
+    for seal in run.path.rglob(SEAL):
+        seal.unlink()
+    for path in run.path.rglob("*.json"):
+        value = json.loads(path.read_text())
+        value.pop(KEY, None)
+        value.pop("files", None)
+        path.write_text(json.dumps(value))
+    rows = [json.loads(line) for line in run.history.read_text().splitlines()]
+    for row in rows:
+        del row[KEY]
+    run.history.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert not run.is_checked and run.is_finished() and len(run.read_history()) == 2
+    again = TrainedRun(config, run, parts).predict(parts.dataset.splits["test"])
+    np.testing.assert_array_equal(found.probabilities, again.probabilities)
+    run.metrics.unlink()
+    assert loop.train(config, run, resume=True)  # its checkpoints too
+
+
+def test_an_interrupted_start_can_be_started_again(run, tmp_path):
+    new = RunFolder(tmp_path / "new")
+    new.path.mkdir()
+    shutil.copy(run.dataset, new.dataset)  # and killed before config.json
+    (new.path / "config.json.77.part").touch()
+    new.create({"seed": 0}, {"ranks": [], "images": {}, "sha256": ""})
+    assert new.read_config() == {"seed": 0}
+
+
+def test_a_full_disk_never_leaves_a_finished_run_with_a_cut_picture(
+    config, parts, run, monkeypatch
+):
+    run.metrics.unlink()
+    original = os.fsync
+    written = 0
+
+    def fsync(number):
+        nonlocal written
+        written += 1
+        if written > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError) as caught:
+        finished_run.write_results(TrainedRun(config, run, parts), parts)
+    monkeypatch.undo()
+    assert caught.value.filename and not run.metrics.exists()
+    assert not list(run.path.rglob("*.part"))
+    pictures = sorted(run.path.glob("*.png"))
+    for path in pictures:
+        assert path.read_bytes().endswith(b"IEND\xaeB`\x82"), path
+    finished_run.write_results(TrainedRun(config, run, parts), parts)
+    assert run.is_finished() and len(list(run.path.glob("*.png"))) > len(pictures)
+
+
+def test_predictions_are_checked_against_the_evaluation(run):
+    path = run.path / predictions.NAME
+    scores = run.read_metrics()
+    digest = scores["files"][predictions.NAME]
+    assert digest == checked_files.sha256(path)
+    assert len(predictions.read(path, scores["ranks"], digest)["test"].items) == 14
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"test,0", b"test,1", 1))
+    with pytest.raises(Damaged, match="predictions.csv is damaged.*evaluate"):
+        predictions.read(path, scores["ranks"], digest)
+    for end in (len(whole) - 4, len(whole) // 2):
+        path.write_bytes(whole[:end])  # of an older run: no checksum, but cut
+        with pytest.raises(ValueError, match="predictions.csv is damaged: .*cut"):
+            predictions.read(path, scores["ranks"])
