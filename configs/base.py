@@ -359,7 +359,13 @@ def _stage(
     stage = ConfigDict()
     stage.name = optimizer
     stage.learning_rate = learning_rate
+    # Batch size that the rate is for: it is scaled linearly with train.batch_size; 0
+    # for any.
+    stage.rate_batch = 64
     stage.schedule = "cosine"
+    stage.final_rate = 0.0
+    stage.drops = ()
+    stage.drop_factor = 0.1
     stage.warmup_epochs = warmup_epochs
     stage.weight_decay = weight_decay
     stage.epochs = epochs  # at most
