@@ -237,14 +237,21 @@ def _bench(p: argparse.ArgumentParser) -> None:
         help="timed calls of each program; with --what=data epochs read as well",
     )
     loss = p.add_argument_group("of the loss")
+    loss.add_argument(
+        "--loss",
+        choices=("mmnp", "rnc"),
+        default="mmnp",
+        help="CLOC's, or Rank-N-Contrast with two views per image (default: mmnp)",
+    )
     loss.add_argument("--dims", type=counts, default=[128], help="embedding widths")
     loss.add_argument(
         "--dtypes", default="float32", help="some of float32,bfloat16,float16"
     )
     loss.add_argument(
         "--algorithms",
-        default="dense,sorted,released",
-        help="forms of the loss; released needs PyTorch",
+        default="",
+        help="forms of the loss, such as dense,sorted (default: all; released needs "
+        "PyTorch)",
     )
     loss.add_argument("--ranks", type=at_least(2), default=5, help="of the labels")
     loss.add_argument(

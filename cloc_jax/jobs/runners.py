@@ -216,7 +216,7 @@ def run_bench(request: Request) -> int:
     arguments = request.arguments
     types, forms = (
         arguments.dtypes.split(","),
-        arguments.algorithms.split(","),
+        [form for form in arguments.algorithms.split(",") if form],
     )
     if not set(types) <= {"float32", "bfloat16", "float16"}:
         raise ValueError(
@@ -240,6 +240,7 @@ def run_bench(request: Request) -> int:
         batches=arguments.batches,
         devices=arguments.devices,
         rounds=arguments.rounds,
+        of=arguments.loss,
         dims=arguments.dims,
         dtypes=types,
         algorithms=forms,
