@@ -344,6 +344,9 @@ def _clm() -> ConfigDict:
     clm = ConfigDict()
     clm.first = 0.0  # where the lowest threshold starts
     clm.gap = 2.0  # between thresholds at the start
+    # Of the thresholds; None for the same as the rest. Adam moves each by at most about
+    # this per step.
+    clm.threshold_learning_rate = config_dict.placeholder(float)
     return clm
 
 

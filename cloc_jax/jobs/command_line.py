@@ -213,6 +213,11 @@ def _claims(p: argparse.ArgumentParser) -> None:
         "--run", default="runs", metavar="DIR", help="folder above the studies"
     )
     p.add_argument("--to", default="claims.md", metavar="FILE", help="the page")
+    p.add_argument(
+        "--add",
+        action="store_true",
+        help="keep what the page has from other commands than these studies'",
+    )
 
 
 def _bench(p: argparse.ArgumentParser) -> None:
@@ -308,6 +313,11 @@ COMMANDS = {
     ),
     "margins": Command(
         "What learned margins mean, against a null.",
+        (_new_run, _seeds, _draws, _processes),
+        FULL,
+    ),
+    "gaps": Command(
+        "Whether thresholds of CLM and margins of CLOC follow the true gaps of ranks.",
         (_new_run, _seeds, _draws, _processes),
         FULL,
     ),

@@ -167,6 +167,22 @@ def run_margins(request: Request) -> int:
     return run_many("margins", run, request)
 
 
+def run_gaps(request: Request) -> int:
+    check_methods(request, ["method.name=clm;cloc"])
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import true_gaps
+
+        true_gaps.study_gaps(
+            request.config,
+            place,
+            seeds=request.arguments.seeds,
+            draws=request.arguments.draws,
+        )
+
+    return run_many("gaps", run, request)
+
+
 def run_collapse(request: Request) -> int:
     check_methods(request)
 
@@ -199,7 +215,9 @@ def run_claims(request: Request) -> int:
     from cloc_jax.studies import claims
 
     target = pathlib.Path(request.arguments.to)
-    count = claims.write_claims(pathlib.Path(request.arguments.run), target)
+    count = claims.write_claims(
+        pathlib.Path(request.arguments.run), target, add=request.arguments.add
+    )
     print(f"{count} studies, written to {target}")
     return 0
 
@@ -273,6 +291,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "sweep": run_sweep,
     "control": run_control,
     "margins": run_margins,
+    "gaps": run_gaps,
     "collapse": run_collapse,
     "claims": run_claims,
     "probe": run_probe,

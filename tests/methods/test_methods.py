@@ -125,6 +125,17 @@ def test_rates_of_stages_follow_the_batch(name):
         rates(16, **{f"method__{name}__probe__rate_batch": -1})
 
 
+def test_thresholds_may_have_a_rate_of_their_own():
+    def settings(**changes):
+        config = tiny(method__name="clm", **changes)
+        made = assembly.build_method(config, 5, sharding.make_mesh(1))
+        return made.stages[0].trains["thresholds"]
+
+    assert "learning_rate" not in settings()
+    own = settings(method__clm__threshold_learning_rate=0.03)
+    assert own["learning_rate"] == 0.03 and own["weight_decay"] == 0
+
+
 def test_two_views_of_an_image_differ_and_batches_are_shuffled():
     config = pretrained("simclr")
     parts = assembly.build(config)
