@@ -95,6 +95,15 @@ _new_run = _run("folder of the results; runs/<config>, with the job's name, by d
 _of_run = _run("folder of a trained run")
 
 
+def _show(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--stage",
+        default="",
+        metavar="NAME",
+        help="draw only the views of this stage, such as pretrain",
+    )
+
+
 def _resume(p: argparse.ArgumentParser) -> None:
     p.add_argument("--resume", action="store_true", help="go on with the run")
 
@@ -288,7 +297,7 @@ COMMANDS = {
         (_new_run, _resume, _folds, _processes),
         FULL,
     ),
-    "show": Command("Draw what would be trained on.", (_new_run,), FULL),
+    "show": Command("Draw what would be trained on.", (_new_run, _show), FULL),
     "prepare": Command("Only prepare the images.", (), FULL),
     "evaluate": Command(
         "Make the results of a trained run again.", (_of_run, _processes), OF_RUN

@@ -61,7 +61,8 @@ def run_show(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.jobs import show
 
-    show.show(request.config, run_folder(request, "show"))
+    folder = run_folder(request, "show")
+    show.show(request.config, folder, stage=request.arguments.stage)
     return 0
 
 
