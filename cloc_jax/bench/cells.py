@@ -119,6 +119,8 @@ def table(cells: Sequence[Cell]) -> Table:
         "times_floor": "{:.1f}".format,
         "samples_per_second": "{:.3g}".format,
         "images_per_second": "{:.0f}".format,
+        "views_per_second": "{:.0f}".format,
+        "step_needs_per_second": "{:.0f}".format,
         "times_bare": "{:.2f}".format,
         "triplets_per_second": "{:.3g}".format,
         "temporary_mib": "{:.1f}".format,

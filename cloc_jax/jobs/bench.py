@@ -18,6 +18,7 @@ def bench(
     batches: Sequence[int],
     rounds: int,
     devices: Sequence[int],
+    steps: bool = False,
     of: str = "mmnp",
     dtypes: Sequence[str] = ("float32",),
     algorithms: Sequence[str] = (),
@@ -25,11 +26,12 @@ def bench(
 ) -> list[cells.Cell]:
     """Runs one benchmark, prints its table and writes bench.jsonl and a plot.
 
-    `of` is the loss to time, mmnp or rnc; `algorithms` its forms, () for all;
-    `of_loss` are the arguments of `bench_loss` besides these.
+    `steps` times training steps beside the data; `of` is the loss to time, mmnp or rnc,
+    `algorithms` its forms, () for all; `of_loss` are the arguments of `bench_loss`
+    besides these.
     """
     if what == "data":
-        return data_pipeline.bench_data(config, folder, rounds=rounds)
+        return data_pipeline.bench_data(config, folder, rounds=rounds, steps=steps)
     where = cells.announce()
     common: dict[str, Any] = {"batches": batches, "rounds": rounds}
     if what == "loss" and of == "rnc":

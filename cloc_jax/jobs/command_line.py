@@ -250,6 +250,11 @@ def _bench(p: argparse.ArgumentParser) -> None:
         default=15,
         help="timed calls of each program; with --what=data epochs read as well",
     )
+    p.add_argument(
+        "--steps",
+        action="store_true",
+        help="with --what=data: time the steps that read one, two and ten views, too",
+    )
     loss = p.add_argument_group("of the loss")
     loss.add_argument(
         "--loss",

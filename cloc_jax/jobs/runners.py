@@ -259,6 +259,7 @@ def run_bench(request: Request) -> int:
         batches=arguments.batches,
         devices=arguments.devices,
         rounds=arguments.rounds,
+        steps=arguments.steps,
         of=arguments.loss,
         dims=arguments.dims,
         dtypes=types,
