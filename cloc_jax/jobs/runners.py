@@ -35,6 +35,7 @@ def run_train(request: Request) -> int:
     if request.arguments.resume:
         folder.read_config()
     start(request.arguments)
+    say_ignored(request)
     from cloc_jax.runtime import interrupts
     from cloc_jax.training import loop
 
@@ -347,3 +348,21 @@ def check_methods(request: Request, vary: Sequence[str] = ()) -> None:
         if name.removeprefix("config.") == "method.name":
             used = {value.strip() for value in values.split(";")}
     method_settings.check(request.config, request.schema(), used)
+
+
+def say_ignored(request: Request) -> None:
+    """Says which settings of the head were given to a method that has its own.
+
+    No error, as commands that compare methods share their settings.
+    """
+    from cloc_jax import methods
+    from cloc_jax.runtime.console import console
+
+    name = request.config.method.name
+    words = [w for w in request.settings if w.startswith("--config.head.")]
+    given = [word.removeprefix("--config.").split("=")[0] for word in words]
+    if given and name in methods.METHODS and not methods.takes(name, "head"):
+        console.print(
+            f"  {', '.join(given)}: not used, as {name} has a head of its own",
+            soft_wrap=True,
+        )
