@@ -344,6 +344,9 @@ def _clm() -> ConfigDict:
     clm = ConfigDict()
     clm.first = 0.0  # where the lowest threshold starts
     clm.gap = 2.0  # between thresholds at the start
+    # Of the thresholds; None for the same as the rest. Adam moves each by at most about
+    # this per step.
+    clm.threshold_learning_rate = config_dict.placeholder(float)
     return clm
 
 
@@ -359,7 +362,13 @@ def _stage(
     stage = ConfigDict()
     stage.name = optimizer
     stage.learning_rate = learning_rate
+    # Batch size that the rate is for: it is scaled linearly with train.batch_size; 0
+    # for any.
+    stage.rate_batch = 64
     stage.schedule = "cosine"
+    stage.final_rate = 0.0
+    stage.drops = ()
+    stage.drop_factor = 0.1
     stage.warmup_epochs = warmup_epochs
     stage.weight_decay = weight_decay
     stage.epochs = epochs  # at most

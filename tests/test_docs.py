@@ -15,7 +15,7 @@ import launch
 from cloc_jax.jobs import command_line
 
 ROOT = pathlib.Path(launch.__file__).parent
-PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/[a-z]*.py")
+PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/**/[a-z]*.py")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for pattern in PATTERNS

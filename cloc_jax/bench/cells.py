@@ -22,6 +22,8 @@ from cloc_jax.runtime import environment
 from cloc_jax.runtime.console import console
 
 FLOOR = "floor"
+RELEASED = "released"  # a loop in PyTorch, timed where PyTorch is installed
+SORTED = "sorted"
 Cell = dict[str, Any]
 
 
@@ -83,6 +85,23 @@ def growths(cells: Sequence[Cell]) -> list[str]:
     return said
 
 
+def ratios(cells: Sequence[Cell]) -> list[str]:
+    """How much longer the released way of working takes, in words, for each size."""
+    said = []
+    for slow in cells:
+        if slow.get("algorithm") != RELEASED:
+            continue
+        for fast in cells:
+            same = all(fast[key] == slow[key] for key in ("batch", "dim", "dtype"))
+            if same and (fast["algorithm"], fast["devices"]) == (SORTED, 1):
+                ratio = slow["milliseconds"] / fast["milliseconds"]
+                said.append(
+                    f"batch {slow['batch']}, width {slow['dim']}, {slow['dtype']}: "
+                    f"{RELEASED} takes {ratio:.0f} times as long as {SORTED}"
+                )
+    return said
+
+
 def table(cells: Sequence[Cell]) -> Table:
     """The cells as rows, with the columns that they have."""
     table = Table(box=None, pad_edge=False)
@@ -91,6 +110,7 @@ def table(cells: Sequence[Cell]) -> Table:
         "stage": str,
         "threads": str,
         "batch": str,
+        "views": str,
         "dim": str,
         "dtype": str,
         "devices": str,
@@ -99,6 +119,8 @@ def table(cells: Sequence[Cell]) -> Table:
         "times_floor": "{:.1f}".format,
         "samples_per_second": "{:.3g}".format,
         "images_per_second": "{:.0f}".format,
+        "views_per_second": "{:.0f}".format,
+        "step_needs_per_second": "{:.0f}".format,
         "times_bare": "{:.2f}".format,
         "triplets_per_second": "{:.3g}".format,
         "temporary_mib": "{:.1f}".format,

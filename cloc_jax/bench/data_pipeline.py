@@ -19,12 +19,15 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax.bench import cells
+from cloc_jax.bench import step as training_step
 from cloc_jax.bench.cells import Cell
 from cloc_jax.bench.stopwatch import Program, interleaved, resident_bytes
+from cloc_jax.build import assembly, encoder
 from cloc_jax.build.dataset import augmentation, build_dataset
 from cloc_jax.data import pipeline, samplers
+from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.samplers import Sampler
-from cloc_jax.data.source import Prepared, Source, augmented
+from cloc_jax.data.source import Draw, Prepared, Source, augmented
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import console, print_dataset
 
@@ -33,10 +36,18 @@ BARE = "decode, resize"
 FULL = "+ batch on device"
 KEPT = "the same, images kept"
 WANTED = 2.0  # times what decoding and resizing take, at most
+# Stages that read one, two and ten views of an image, by the method they are of.
+VIEWS = {"ce": "one view", "simclr": "two views", "dino": "ten views"}
+LOCAL = 3 / 7  # side of DINO's small crops, as a share of the large ones'
 
 
-def bench_data(config: ConfigDict, folder: pathlib.Path, *, rounds: int) -> list[Cell]:
-    """Times the stages, reads epochs, prints what it found and adds to bench.jsonl."""
+def bench_data(
+    config: ConfigDict, folder: pathlib.Path, *, rounds: int, steps: bool = False
+) -> list[Cell]:
+    """Times the stages, reads epochs, prints what it found and adds to bench.jsonl.
+
+    With `steps`, the training steps that read one, two and ten views are timed too.
+    """
     where = cells.announce()
     dataset = build_dataset(config)
     print_dataset(dataset)
@@ -56,6 +67,12 @@ def bench_data(config: ConfigDict, folder: pathlib.Path, *, rounds: int) -> list
     console.print(cells.table(found))
     for line in _conclusions(config, found):
         console.print(line, soft_wrap=True)
+    if not encoder.entrance(config):
+        seen = _views(config, dataset, mesh, rounds, steps)
+        console.print(cells.table(seen))
+        for line in _needs(config, seen):
+            console.print(line, soft_wrap=True)
+        found += seen
     memory = _memory(read_kept, plan.steps_per_epoch, rounds, config.data.threads)
     console.print(
         f"memory: {memory['before_mib']:.0f} MiB after an epoch, "
@@ -68,12 +85,19 @@ def bench_data(config: ConfigDict, folder: pathlib.Path, *, rounds: int) -> list
 class Stream:
     """Reads batches from the very pipeline that training reads from; call it."""
 
-    def __init__(self, config: ConfigDict, source: Source, plan: Sampler, mesh: Mesh):
+    def __init__(
+        self,
+        config: ConfigDict,
+        source: Source,
+        plan: Sampler,
+        mesh: Mesh,
+        draws: Sequence[Draw] = (),
+    ):
         self._batches = functools.partial(
             pipeline.training_batches,
             source,
             plan,
-            draws=[augmented(source, augmentation(config))],
+            draws=draws or [augmented(source, augmentation(config))],
             seed=(config.seed, 0),
             first_step=0,
             place=lambda rows: sharding.place_batch(rows, mesh),
@@ -125,6 +149,69 @@ def _time(
         }
         for (name, threads), timing in zip(keys, timings, strict=True)
     ]
+
+
+def _views(
+    config: ConfigDict, dataset: Dataset, mesh: Mesh, rounds: int, steps: bool
+) -> list[Cell]:
+    """Whole pipelines with one, two and ten views per image, and what steps use."""
+    threads, count = config.data.threads, -(-IMAGES // config.train.batch_size)
+    programs, found = {}, []
+    for method, name in VIEWS.items():
+        own = with_method(config, method)
+        stage = assembly.build_method(own, len(dataset.ranks), mesh).stages[0]
+        draws = assembly.draws(own, dataset, stage)
+        plan = assembly.sampler(own, dataset, stage, 0)
+        read = Stream(own, dataset.splits["train"], plan, mesh, draws)
+        programs[name] = Program(functools.partial(read, threads=threads, steps=count))
+        if steps:
+            made, _ = training_step.step_programs(own, plan.batch_size, mesh.size)
+            programs[f"step of {method}"] = made["step"]
+        found.append((method, name, len(draws)))
+    timings = interleaved(programs, rounds=rounds)
+    images = count * config.train.batch_size
+    listed = []
+    for method, name, views in found:
+        timing = timings[name]
+        cell = {
+            "stage": f"{name}, as for {method}",
+            "threads": threads,
+            "images": images,
+            "milliseconds": timing.median * 1e3,
+            "quartiles": [timing.low * 1e3, timing.high * 1e3],
+            "images_per_second": images / timing.median,
+            "views_per_second": views * images / timing.median,
+        }
+        if steps:
+            seconds = timings[f"step of {method}"].median
+            cell["step_needs_per_second"] = config.train.batch_size / seconds
+        listed.append(cell)
+    return listed
+
+
+def with_method(config: ConfigDict, name: str) -> ConfigDict:
+    """The configuration with another method, and DINO's small crops as they should
+    be."""
+    own = config.copy_and_resolve_references()
+    if name == "dino" and config.method.name != "dino":
+        local = tuple(max(round(side * LOCAL), 1) for side in config.data.size)
+        own.method.dino.local_size = local
+    own.method.name = name
+    return own
+
+
+def _needs(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
+    """Whether the pipeline keeps up with the steps, in words."""
+    if not all("step_needs_per_second" in cell for cell in cells):
+        return ["--steps times the training steps that read these views as well"]
+    said = []
+    for cell in cells:
+        ratio = cell["images_per_second"] / cell["step_needs_per_second"]
+        said.append(
+            f"{cell['stage']}: {cell['images_per_second']:.0f} images a second, "
+            f"{ratio:.1f} times what the step uses with encoder {config.encoder.name}"
+        )
+    return said
 
 
 def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:

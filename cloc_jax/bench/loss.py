@@ -15,12 +15,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from cloc_jax import losses
-from cloc_jax.bench.cells import FLOOR, Cell, measure
+from cloc_jax.bench.cells import FLOOR, RELEASED, Cell, measure
 from cloc_jax.bench.stopwatch import Program, compiled, interleaved
 from cloc_jax.runtime import crossovers, environment, sharding
 from cloc_jax.runtime.console import console
 
-RELEASED = "released"  # a loop in PyTorch, timed where PyTorch is installed
+FORMS = ("dense", "sorted", RELEASED)  # timed unless others are asked for
 RELEASED_UP_TO = 512  # beyond, one call takes minutes
 DENSE_UP_TO = 512  # beyond, it needs gigabytes
 

@@ -5,6 +5,7 @@ from importlib import util
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax.bench.cells import Cell, measure
@@ -27,7 +28,7 @@ def bench_step(
     cells = []
     for count in devices:
         for batch in batches:
-            programs, mesh = _step_programs(config, batch, count)
+            programs, mesh = step_programs(config, batch, count)
             common = {"batch": batch, "devices": mesh.size}
             cells += measure(programs, common, rounds, 0)
     return cells
@@ -47,7 +48,10 @@ def bench_scaling(
     return bench_step(config, batches=batches, devices=counts, rounds=rounds)
 
 
-def _step_programs(config: ConfigDict, batch_size: int, devices: int):
+def step_programs(
+    config: ConfigDict, batch_size: int, devices: int
+) -> tuple[dict[str, Program], Mesh]:
+    """The first stage's step, and PyTorch's for a ResNet, with the mesh they run on."""
     config = config.copy_and_resolve_references()
     config.train.batch_size = batch_size
     config.mesh.devices = devices

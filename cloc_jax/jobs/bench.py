@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.bench import cells, data_pipeline, growth_plot, loss, step
+from cloc_jax.bench import cells, data_pipeline, growth_plot, loss, rnc_loss, step
 from cloc_jax.runtime.console import console
 
 
@@ -18,24 +18,41 @@ def bench(
     batches: Sequence[int],
     rounds: int,
     devices: Sequence[int],
+    steps: bool = False,
+    of: str = "mmnp",
+    dtypes: Sequence[str] = ("float32",),
+    algorithms: Sequence[str] = (),
     **of_loss: Any,
 ) -> list[cells.Cell]:
     """Runs one benchmark, prints its table and writes bench.jsonl and a plot.
 
-    `of_loss` are the arguments of `bench_loss` besides these.
+    `steps` times training steps beside the data; `of` is the loss to time, mmnp or rnc,
+    `algorithms` its forms, () for all; `of_loss` are the arguments of `bench_loss`
+    besides these.
     """
     if what == "data":
-        return data_pipeline.bench_data(config, folder, rounds=rounds)
+        return data_pipeline.bench_data(config, folder, rounds=rounds, steps=steps)
     where = cells.announce()
     common: dict[str, Any] = {"batches": batches, "rounds": rounds}
-    if what == "loss":
-        found = loss.bench_loss(devices=devices, **common, **of_loss)
+    if what == "loss" and of == "rnc":
+        if list(devices) != [1] or list(dtypes) != ["float32"]:
+            raise ValueError(
+                "--loss=rnc is timed on one device in float32; leave --devices and "
+                "--dtypes out."
+            )
+        forms = algorithms or rnc_loss.FORMS
+        found = rnc_loss.bench_rnc(algorithms=forms, **common, **of_loss)
+    elif what == "loss":
+        forms = algorithms or loss.FORMS
+        found = loss.bench_loss(
+            devices=devices, dtypes=dtypes, algorithms=forms, **common, **of_loss
+        )
     elif what == "step":
         found = step.bench_step(config, devices=devices, **common)
     else:
         found = step.bench_scaling(config, **common)
     console.print(cells.table(found))
-    for line in cells.growths(found):
+    for line in [*cells.growths(found), *cells.ratios(found)]:
         console.print(line)
     cells.record(folder, what, found, where)
     if len({cell["batch"] for cell in found}) > 1:

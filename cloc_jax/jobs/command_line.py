@@ -95,6 +95,15 @@ _new_run = _run("folder of the results; runs/<config>, with the job's name, by d
 _of_run = _run("folder of a trained run")
 
 
+def _show(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--stage",
+        default="",
+        metavar="NAME",
+        help="draw only the views of this stage, such as pretrain",
+    )
+
+
 def _resume(p: argparse.ArgumentParser) -> None:
     p.add_argument("--resume", action="store_true", help="go on with the run")
 
@@ -213,6 +222,11 @@ def _claims(p: argparse.ArgumentParser) -> None:
         "--run", default="runs", metavar="DIR", help="folder above the studies"
     )
     p.add_argument("--to", default="claims.md", metavar="FILE", help="the page")
+    p.add_argument(
+        "--add",
+        action="store_true",
+        help="keep what the page has from other commands than these studies'",
+    )
 
 
 def _bench(p: argparse.ArgumentParser) -> None:
@@ -236,15 +250,27 @@ def _bench(p: argparse.ArgumentParser) -> None:
         default=15,
         help="timed calls of each program; with --what=data epochs read as well",
     )
+    p.add_argument(
+        "--steps",
+        action="store_true",
+        help="with --what=data: time the steps that read one, two and ten views, too",
+    )
     loss = p.add_argument_group("of the loss")
+    loss.add_argument(
+        "--loss",
+        choices=("mmnp", "rnc"),
+        default="mmnp",
+        help="CLOC's, or Rank-N-Contrast with two views per image (default: mmnp)",
+    )
     loss.add_argument("--dims", type=counts, default=[128], help="embedding widths")
     loss.add_argument(
         "--dtypes", default="float32", help="some of float32,bfloat16,float16"
     )
     loss.add_argument(
         "--algorithms",
-        default="dense,sorted,released",
-        help="forms of the loss; released needs PyTorch",
+        default="",
+        help="forms of the loss, such as dense,sorted (default: all; released needs "
+        "PyTorch)",
     )
     loss.add_argument("--ranks", type=at_least(2), default=5, help="of the labels")
     loss.add_argument(
@@ -276,7 +302,7 @@ COMMANDS = {
         (_new_run, _resume, _folds, _processes),
         FULL,
     ),
-    "show": Command("Draw what would be trained on.", (_new_run,), FULL),
+    "show": Command("Draw what would be trained on.", (_new_run, _show), FULL),
     "prepare": Command("Only prepare the images.", (), FULL),
     "evaluate": Command(
         "Make the results of a trained run again.", (_of_run, _processes), OF_RUN
@@ -301,6 +327,11 @@ COMMANDS = {
     ),
     "margins": Command(
         "What learned margins mean, against a null.",
+        (_new_run, _seeds, _draws, _processes),
+        FULL,
+    ),
+    "gaps": Command(
+        "Whether thresholds of CLM and margins of CLOC follow the true gaps of ranks.",
         (_new_run, _seeds, _draws, _processes),
         FULL,
     ),

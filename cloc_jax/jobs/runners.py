@@ -38,6 +38,7 @@ def run_train(request: Request) -> int:
     else:
         folder.check_new()
     start(request.arguments)
+    say_ignored(request)
     from cloc_jax.runtime import interrupts
     from cloc_jax.training import loop
 
@@ -66,7 +67,8 @@ def run_show(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.jobs import show
 
-    show.show(request.config, run_folder(request, "show"))
+    folder = run_folder(request, "show")
+    show.show(request.config, folder, stage=request.arguments.stage)
     return 0
 
 
@@ -177,6 +179,22 @@ def run_margins(request: Request) -> int:
     return run_many("margins", run, request)
 
 
+def run_gaps(request: Request) -> int:
+    check_methods(request, ["method.name=clm;cloc"])
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import true_gaps
+
+        true_gaps.study_gaps(
+            request.config,
+            place,
+            seeds=request.arguments.seeds,
+            draws=request.arguments.draws,
+        )
+
+    return run_many("gaps", run, request)
+
+
 def run_collapse(request: Request) -> int:
     check_methods(request)
 
@@ -209,7 +227,9 @@ def run_claims(request: Request) -> int:
     from cloc_jax.studies import claims
 
     target = pathlib.Path(request.arguments.to)
-    count = claims.write_claims(pathlib.Path(request.arguments.run), target)
+    count = claims.write_claims(
+        pathlib.Path(request.arguments.run), target, add=request.arguments.add
+    )
     print(f"{count} studies, written to {target}")
     return 0
 
@@ -226,7 +246,7 @@ def run_bench(request: Request) -> int:
     arguments = request.arguments
     types, forms = (
         arguments.dtypes.split(","),
-        arguments.algorithms.split(","),
+        [form for form in arguments.algorithms.split(",") if form],
     )
     if not set(types) <= {"float32", "bfloat16", "float16"}:
         raise ValueError(
@@ -250,6 +270,8 @@ def run_bench(request: Request) -> int:
         batches=arguments.batches,
         devices=arguments.devices,
         rounds=arguments.rounds,
+        steps=arguments.steps,
+        of=arguments.loss,
         dims=arguments.dims,
         dtypes=types,
         algorithms=forms,
@@ -282,6 +304,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "sweep": run_sweep,
     "control": run_control,
     "margins": run_margins,
+    "gaps": run_gaps,
     "collapse": run_collapse,
     "claims": run_claims,
     "probe": run_probe,
@@ -345,3 +368,21 @@ def check_methods(request: Request, vary: Sequence[str] = ()) -> None:
             used = {value.strip() for value in values.split(";")}
     method_settings.check(request.config, request.schema(), used)
     finite_settings.check(request.config)
+
+
+def say_ignored(request: Request) -> None:
+    """Says which settings of the head were given to a method that has its own.
+
+    No error, as commands that compare methods share their settings.
+    """
+    from cloc_jax import methods
+    from cloc_jax.runtime.console import console
+
+    name = request.config.method.name
+    words = [w for w in request.settings if w.startswith("--config.head.")]
+    given = [word.removeprefix("--config.").split("=")[0] for word in words]
+    if given and name in methods.METHODS and not methods.takes(name, "head"):
+        console.print(
+            f"  {', '.join(given)}: not used, as {name} has a head of its own",
+            soft_wrap=True,
+        )

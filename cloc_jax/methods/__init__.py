@@ -15,7 +15,7 @@ from cloc_jax.methods.interface import (
     freeze,
     group_of,
 )
-from cloc_jax.methods.registry import METHODS, build
+from cloc_jax.methods.registry import METHODS, build, takes
 from cloc_jax.methods.stop_rules import Limits, Stop, Verdict
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "build",
     "freeze",
     "group_of",
+    "takes",
 ]

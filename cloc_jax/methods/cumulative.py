@@ -40,6 +40,7 @@ def cumulative(
     loss: Callable,
     above: Callable,
     thresholds: Callable[[], jax.Array] | None = None,
+    threshold_rate: float | None = None,
     readouts: Callable | None = None,
 ) -> Method:
     """A method of one stage whose network has `outputs` numbers per image.
@@ -48,6 +49,7 @@ def cumulative(
       loss: (outputs, labels, thresholds or None, where) -> scalar.
       above: (outputs, thresholds or None) -> P(rank > h), [batch, boundaries].
       thresholds: makes a learned vector that both take, in a group of its own.
+      threshold_rate: learning rate of that group; None for that of the rest.
       readouts: (thresholds) -> readouts.
     """
     if head.classifier != "layers":
@@ -75,10 +77,11 @@ def cumulative(
         chances = above(model(images).logits, learned(model))
         return Prediction(ranks_above(chances), above=chances)
 
+    own_rate = {} if threshold_rate is None else {"learning_rate": threshold_rate}
     stage = Stage(
         name="fit",
         loss=train,
-        trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: UNDECAYED},
+        trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: dict(UNDECAYED) | own_rate},
         stop=stop_rules.by_validation(limits),
         hand_over="best",
     )
@@ -155,6 +158,7 @@ def clm(
     limits: stop_rules.Limits,
     first: float,
     gap: float,
+    threshold_learning_rate: float | None,
 ) -> Method:
     """One score against ordered thresholds, which are learned (the cumulative link
     model: McCullagh, "Regression Models for Ordinal Data", 1980).
@@ -182,5 +186,6 @@ def clm(
         ),
         above=lambda found, raw: jax.nn.sigmoid(found - ordered(raw)[None, :]),
         thresholds=start,
+        threshold_rate=threshold_learning_rate,
         readouts=lambda raw: {"thresholds": Readout(ordered(raw))},
     )

@@ -130,6 +130,7 @@ class Distilled(pretraining.Pretrained):
 def dino(
     *,
     num_ranks: int,
+    batch_size: int,
     limits: stop_rules.Limits,
     output: int,
     hidden: int,
@@ -225,10 +226,10 @@ def dino(
     # Frozen, it must not be decayed either. Later its length plays no part.
     trains[LAST_LAYER] = {"weight_decay": 0.0, "final_weight_decay": None}
     pretraining_stage = pretraining.pretrain_stage(
-        loss, pretrain, augment="dino_global_1"
+        loss, pretrain, batch_size, augment="dino_global_1"
     )
     downstream_stage = pretraining.downstream_stage(
-        "dino", downstream, pretraining.classify, probe, limits
+        "dino", downstream, pretraining.classify, probe, batch_size, limits
     )
     stages = (
         pretraining_stage._replace(

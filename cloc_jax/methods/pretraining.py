@@ -59,18 +59,43 @@ def contrasted(model: Pretrained, views) -> Float[Array, "batch views dim"]:
     return jnp.swapaxes(by_view, 0, 1)
 
 
+def own_optimizer(
+    settings: Mapping[str, Any], batch_size: int
+) -> tuple[dict[str, Any], int]:
+    """Optimizer settings of a stage and its epochs.
+
+    The learning rate, which is given for batches of `rate_batch`, is scaled linearly to
+    `batch_size`.
+    """
+    optimizer = dict(settings)
+    epochs, rate_batch = optimizer.pop("epochs"), optimizer.pop("rate_batch")
+    if rate_batch < 0:
+        raise ValueError(
+            f"rate_batch is {rate_batch}; give the batch size that the learning rate "
+            "of the stage is for, or 0 for any."
+        )
+    if rate_batch:
+        optimizer["learning_rate"] *= batch_size / rate_batch
+    return optimizer, epochs
+
+
 def pretrain_stage(
-    loss: Callable, settings: Mapping[str, Any], *, augment: str, views: int = 2
+    loss: Callable,
+    settings: Mapping[str, Any],
+    batch_size: int,
+    *,
+    augment: str,
+    views: int = 2,
 ) -> Stage:
     """Training of encoder and projection, without a score.
 
     Args:
       loss: of model, batch and rngs.
       settings: `config.method.<name>.pretrain`.
+      batch_size: images in a batch, with which the learning rate is scaled.
       augment: recipe of the views.
     """
-    optimizer = dict(settings)
-    epochs = optimizer.pop("epochs")
+    optimizer, epochs = own_optimizer(settings, batch_size)
     return Stage(
         name="pretrain",
         loss=loss,
@@ -89,6 +114,7 @@ def downstream_stage(
     downstream: str,
     loss: Callable,
     settings: Mapping[str, Any],
+    batch_size: int,
     limits: stop_rules.Limits,
 ) -> Stage:
     """A linear head on the frozen encoder ("probe"), or all trained on ("full").
@@ -100,8 +126,7 @@ def downstream_stage(
             f"method.{name}.downstream is {downstream!r}; use one of "
             f"{', '.join(DOWNSTREAM)}."
         )
-    optimizer = dict(settings)
-    epochs = optimizer.pop("epochs")
+    optimizer, epochs = own_optimizer(settings, batch_size)
     is_probe = downstream == "probe"
     own = limits._replace(max_epochs=epochs) if is_probe else limits
     return Stage(

@@ -48,5 +48,10 @@ def build(name: str, settings: Mapping[str, Any], shared: Mapping[str, Any]) -> 
         raise ValueError(
             f"method.name is {name!r}; this version has {', '.join(METHODS)}."
         )
-    takes = inspect.signature(METHODS[name]).parameters
-    return METHODS[name](**settings, **{k: v for k, v in shared.items() if k in takes})
+    own = {key: value for key, value in shared.items() if takes(name, key)}
+    return METHODS[name](**settings, **own)
+
+
+def takes(name: str, shared: str) -> bool:
+    """Whether the method called `name` uses that one of the shared arguments."""
+    return shared in inspect.signature(METHODS[name]).parameters

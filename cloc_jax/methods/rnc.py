@@ -23,6 +23,7 @@ from cloc_jax.methods.interface import Method
 def rnc(
     *,
     num_ranks: int,
+    batch_size: int,
     limits: stop_rules.Limits,
     temperature: float,
     downstream: str,
@@ -63,7 +64,9 @@ def rnc(
         return regression.fit_scale(value, val.labels, num_ranks)
 
     stages = (
-        pretraining.pretrain_stage(contrast, pretrain, augment="rnc"),
-        pretraining.downstream_stage("rnc", downstream, regress, probe, limits),
+        pretraining.pretrain_stage(contrast, pretrain, batch_size, augment="rnc"),
+        pretraining.downstream_stage(
+            "rnc", downstream, regress, probe, batch_size, limits
+        ),
     )
     return Method(init, stages, pretraining.embed, predict, fit)

@@ -19,6 +19,7 @@ from cloc_jax.methods.interface import Method
 def simclr(
     *,
     num_ranks: int,
+    batch_size: int,
     limits: stop_rules.Limits,
     temperature: float,
     width: int,
@@ -46,9 +47,9 @@ def simclr(
         return value, {}
 
     stages = (
-        pretraining.pretrain_stage(loss, pretrain, augment="simclr"),
+        pretraining.pretrain_stage(loss, pretrain, batch_size, augment="simclr"),
         pretraining.downstream_stage(
-            "simclr", downstream, pretraining.classify, probe, limits
+            "simclr", downstream, pretraining.classify, probe, batch_size, limits
         ),
     )
     return Method(init, stages, pretraining.embed, pretraining.predict)

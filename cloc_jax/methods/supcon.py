@@ -18,6 +18,7 @@ from cloc_jax.methods.interface import Method
 def supcon(
     *,
     num_ranks: int,
+    batch_size: int,
     limits: stop_rules.Limits,
     temperature: float,
     base_temperature: float,
@@ -49,9 +50,9 @@ def supcon(
         return value, {}
 
     stages = (
-        pretraining.pretrain_stage(loss, pretrain, augment="rnc"),
+        pretraining.pretrain_stage(loss, pretrain, batch_size, augment="rnc"),
         pretraining.downstream_stage(
-            "supcon", downstream, pretraining.classify, probe, limits
+            "supcon", downstream, pretraining.classify, probe, batch_size, limits
         ),
     )
     return Method(init, stages, pretraining.embed, pretraining.predict)

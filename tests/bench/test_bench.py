@@ -10,8 +10,10 @@ from golden_losses import CASES
 from launching import TINY, launch
 from tiny_runs import tiny
 
-from cloc_jax.bench import loss, stopwatch
+from cloc_jax import losses
+from cloc_jax.bench import cells, loss, stopwatch
 from cloc_jax.build import assembly
+from cloc_jax.jobs import bench as job
 from cloc_jax.runtime import crossovers, sharding
 
 EIGHT = "--xla_force_host_platform_device_count=8"
@@ -29,6 +31,34 @@ def test_the_released_loop_equals_the_golden_values(case):
     value.backward()
     np.testing.assert_allclose(value.item(), case["official"], rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(z.grad, case["grad_z"], rtol=1e-8, atol=1e-12)
+
+
+def test_the_loop_of_rnc_equals_the_loss():
+    torch = pytest.importorskip("torch", reason="the optional extra `parity`")
+    from cloc_jax.bench.released_loop import rnc_by_columns
+
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(6, 2, 5)), np.asarray([0, 3, 1, 1, 2, 0])
+    z = torch.tensor(features, requires_grad=True)
+    value = rnc_by_columns(z, torch.tensor(labels), 2.0)
+    value.backward()
+    with jax.enable_x64(True):
+        ours, slope = jax.value_and_grad(losses.rnc)(
+            jnp.asarray(features), jnp.asarray(labels), temperature=2.0
+        )
+    np.testing.assert_allclose(value.item(), ours, rtol=1e-12)
+    np.testing.assert_allclose(z.grad, slope, rtol=1e-9, atol=1e-14)
+
+
+def test_ratios_compare_what_has_the_same_size():
+    def cell(algorithm, milliseconds, **changes):
+        common = {"batch": 8, "dim": 4, "dtype": "float32", "devices": 1}
+        return common | {"algorithm": algorithm, "milliseconds": milliseconds} | changes
+
+    found = [cell("sorted", 2.0), cell("sorted", 1.0, batch=9), cell("released", 60.0)]
+    assert cells.ratios(found) == [
+        "batch 8, width 4, float32: released takes 30 times as long as sorted"
+    ]
 
 
 def test_programs_are_timed_in_turn():
@@ -80,6 +110,38 @@ def test_loss_benchmark_through_launch(tmp_path):
     assert {r["algorithm"] for r in rows} == {"floor", "dense", "sorted"}
     assert (tmp_path / "bench" / "bench-loss.png").exists()
     assert "times floor" in process.stdout
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_rnc_through_launch(tmp_path):
+    process = launch(
+        "bench",
+        "--what=loss",
+        "--loss=rnc",
+        "--batches=8",
+        "--dims=4",
+        "--algorithms=sorted",
+        "--rounds=2",
+        "--run=bench",
+        cwd=tmp_path,
+    )
+    assert process.returncode == 0, process.stderr
+    rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
+    assert [row["algorithm"] for row in rows] == ["floor", "sorted"]
+    assert all(row["views"] == 2 and row["milliseconds"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"algorithms": ["dense"]}, "--algorithms has dense; with --loss=rnc"),
+        ({"devices": [8]}, "on one device in float32"),
+    ],
+)
+def test_mistakes_with_rnc(change, message, tmp_path):
+    grid = {"batches": [8], "dims": [4], "ranks": 3, "rounds": 1, "devices": [1]}
+    with pytest.raises(ValueError, match=message):
+        job.bench("loss", tiny(), tmp_path, of="rnc", **grid | change)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline, stopwatch
 from cloc_jax.build import assembly
-from cloc_jax.data import augment, drawn_knees, pipeline
+from cloc_jax.data import augment, drawn_knees, pipeline, view_recipes
 
 
 @pytest.fixture
@@ -32,11 +32,17 @@ def few(monkeypatch):
 
 
 def run(tmp_path, rounds=1, **changes):
+    """Cells of the stages, and of memory."""
+    cells = bench(tmp_path, rounds, **changes)
+    return [c for c in cells[:-1] if "times_bare" in c], cells[-1]
+
+
+def bench(tmp_path, rounds=1, **changes):
     cells = data_pipeline.bench_data(tiny(**changes), tmp_path, rounds=rounds)
     rows = [json.loads(line) for line in (tmp_path / "bench.jsonl").open()]
     assert [row["stage"] for row in rows] == [cell["stage"] for cell in cells]
     assert all(row["what"] == "data" and row["environment"]["jax"] for row in rows)
-    return cells[:-1], cells[-1]
+    return cells
 
 
 STAGES = ["decode", "decode, resize", "decode, prepare", "+ augment"]
@@ -61,6 +67,45 @@ def test_every_stage_on_one_thread_and_on_several(tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"{cells[4]['times_bare']:.2f} times what decoding and resizing" in said
     assert "drawn knees" in said and "bench --what=step --batches=8" in said
+
+
+def test_one_two_and_ten_views(tmp_path, monkeypatch, capsys):
+    drawn, real = [], view_recipes.apply
+
+    def apply(recipe, image, size, rng):
+        drawn.append(size)
+        return real(recipe, image, size, rng)
+
+    monkeypatch.setattr(view_recipes, "apply", apply)
+    cells = [c for c in bench(tmp_path) if "views_per_second" in c]
+    assert [cell["stage"].split(",")[0] for cell in cells] == [
+        "one view",
+        "two views",
+        "ten views",
+    ]
+    for cell, views in zip(cells, (1, 2, 10), strict=True):
+        assert cell["images"] == 16 and "step_needs_per_second" not in cell
+        rate = views * cell["images_per_second"]
+        assert cell["views_per_second"] == pytest.approx(rate)
+    # Two and four large crops of each image, and eight small ones of 3/7 of the side,
+    # in three calls; batches that were read ahead are not counted on.
+    assert set(drawn) == {(24, 24), (10, 10)}
+    assert drawn.count((10, 10)) >= 3 * 8 * 16
+    assert "--steps times the training steps" in capsys.readouterr().out
+
+
+def test_frozen_encoders_have_no_views(tmp_path):
+    cells = bench(tmp_path, encoder__frozen=True, head__projection=4)
+    assert not any("views_per_second" in cell for cell in cells)
+
+
+@pytest.mark.slow
+def test_steps_are_timed_beside_the_data(tmp_path, capsys):
+    config = tiny(method__dino__output=16, method__dino__hidden=8)
+    cells = data_pipeline.bench_data(config, tmp_path, rounds=1, steps=True)
+    timed = [cell for cell in cells if "step_needs_per_second" in cell]
+    assert len(timed) == 3 and all(c["step_needs_per_second"] > 0 for c in timed)
+    assert capsys.readouterr().out.count("times what the step uses") == 3
 
 
 def test_one_thread_is_not_measured_twice(tmp_path):

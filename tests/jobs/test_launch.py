@@ -1,5 +1,6 @@
 """The program as a user meets it: one finished run, and every way to misuse it."""
 
+import argparse
 import csv
 import json
 import os
@@ -16,7 +17,7 @@ from launching import ROOT, TINY, launch
 from tiny_runs import arrays
 
 import launch as launcher
-from cloc_jax.jobs import command_line, predict
+from cloc_jax.jobs import command_line, predict, runners
 from cloc_jax.report import run_scores
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
@@ -455,15 +456,36 @@ OWN_FLAGS = {
     "--boundary": {"decide", "control"},
     "--vary": {"sweep"},
     "--values": {"control"},
-    "--seeds": {"sweep", "control", "margins", "collapse"},
-    "--draws": {"margins"},
+    "--seeds": {"sweep", "control", "margins", "gaps", "collapse"},
+    "--draws": {"margins", "gaps"},
+    "--add": {"claims"},
+    "--stage": {"show"},
+    "--steps": {"bench"},
     "--batches": {"bench"},
     "--from": {"weights"},
     "--to": {"weights", "claims"},
     "--processes": {"train", "evaluate", "predict"}
-    | {"sweep", "control", "margins", "collapse"},
+    | {"sweep", "control", "margins", "gaps", "collapse"},
     "--run": set(command_line.COMMANDS) - {"prepare", "weights"},
 }
+
+
+@pytest.mark.parametrize(
+    "name, words, said",
+    [
+        ("gol", ["--config.head.hidden=8", "--config.seed=1"], "head.hidden: not used"),
+        ("simclr", ["--config.head.projection=4"], "as simclr has a head of its own"),
+        ("clm", ["--config.head.hidden=8"], ""),
+        ("gol", ["--config=configs/koa_frozen.py"], ""),  # only what a person gave
+    ],
+)
+def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):
+    config = launcher.schema()
+    config.method.name = name
+    none = argparse.Namespace()
+    runners.say_ignored(runners.Request(none, config, "x", words, launcher.schema))
+    printed = capsys.readouterr().out
+    assert (said in printed) if said else (printed == "")
 
 
 def test_help_of_each_job_lists_its_own_flags(capsys):

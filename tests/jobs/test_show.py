@@ -6,11 +6,13 @@ from launching import TINY, launch
 from PIL import Image
 from tiny_runs import tiny
 
-from cloc_jax.build import encoder
+from cloc_jax.build import assembly, encoder
 from cloc_jax.build.dataset import build_dataset
+from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.jobs import show
 from cloc_jax.report import figures
+from cloc_jax.runtime import sharding
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def test_ranks_that_are_too_many_or_absent(drawn, tmp_path, monkeypatch, capsys)
 
 def test_never_over_another_picture(drawn, tmp_path):
     paths = [show.show(unaugmented(tiny()), tmp_path / "new") for _ in range(3)]
-    assert [p.name for p in paths] == ["images.png", "images-2.png", "images-3.png"]
+    assert [p.name for (p,) in paths] == ["images.png", "images-2.png", "images-3.png"]
     blocked = tmp_path / "file"
     blocked.touch()
     with pytest.raises(FileExistsError, match="is a file"):
@@ -119,6 +121,50 @@ def test_frozen_encoders_limit_augmentation(drawn, tmp_path, capsys, views, word
     texts = drawn[0][2]
     assert words in capsys.readouterr().out and words in texts["note"]
     assert texts["headings"] == ("as evaluated", "augmented")
+
+
+def test_a_stage_is_drawn_with_the_views_of_its_batches(drawn, tmp_path, capsys):
+    config = tiny(method__name="dino", method__dino__local_size=(10, 8))
+    paths = show.show(config, tmp_path)
+    assert [path.name for path in paths] == ["images.png", "views-pretrain.png"]
+    rows, ranks, texts = drawn[1]
+    dataset = build_dataset(config)
+    stage = assembly.build_method(config, 5, sharding.make_mesh(1)).stages[0]
+    draws = assembly.draws(config, dataset, stage)
+    train = dataset.splits["train"]
+    assert [row.rank for row in rows] == list(ranks)
+    for row in rows:
+        plain, *views = row.pictures
+        item = next(
+            i for i in range(len(train)) if np.array_equal(train[i], plain.image)
+        )
+        rng = pipeline.generator((config.seed, item))
+        for n, (draw, view) in enumerate(zip(draws, views, strict=True)):
+            image, size = draw(item, rng), (24, 24) if n < 2 else (10, 8)
+            assert image.shape[:2] == size and f"{size[0]}x{size[1]}" in view.caption
+            top, left = (24 - size[0]) // 2, (24 - size[1]) // 2
+            part = view.image[top : top + size[0], left : left + size[1]]
+            np.testing.assert_array_equal(part, image)
+        assert (views[-1].image[:7] == 255).all()  # small crops keep their size
+    assert texts["title"] == "dino: stage pretrain, 10 views per image"
+    assert "dino_local: crop_area 0.05 to 0.14" in texts["note"]
+    assert "solarise_probability 0.2" in capsys.readouterr().out
+
+
+def test_one_stage_alone(drawn, tmp_path):
+    config = tiny(method__name="simclr")
+    (path,) = show.show(config, tmp_path, stage="pretrain")
+    assert path.name == "views-pretrain.png"
+    first = drawn[0][0][0].pictures
+    assert [p.caption for p in first[1:]] == ["simclr\n24x24"] * 2
+    assert first[1].image.tobytes() != first[2].image.tobytes()
+    show.show(config, tmp_path, stage="probe")  # one view, drawn several times
+    assert len(drawn[1][0][0].pictures) == show.COLUMNS
+    with pytest.raises(ValueError, match="simclr has the stages pretrain, probe"):
+        show.show(config, tmp_path, stage="fit")
+    config.encoder.frozen = True
+    with pytest.raises(ValueError, match="needs a trainable encoder"):
+        show.show(config, tmp_path, stage="pretrain")
 
 
 def test_no_weights_are_needed(drawn, tmp_path, monkeypatch):
@@ -150,5 +196,5 @@ def test_real_knees(shared, tmp_path):
     config = koa.get_config()
     config.data.root = str(shared / "data" / "koa")
     config.data.equalize = False
-    with Image.open(show.show(config, tmp_path)) as image:
+    with Image.open(show.show(config, tmp_path)[0]) as image:
         assert min(image.size) > 800

@@ -30,6 +30,7 @@ PRETRAIN = {
     "decay_vectors": False,
     "clip_norm": 3.0,
     "clip_per_tensor": True,
+    "rate_batch": 0,
     "epochs": 3,
 }
 SETTINGS = {
@@ -46,12 +47,13 @@ SETTINGS = {
     "local_size": (16, 16),
     "downstream": "probe",
     "pretrain": PRETRAIN,
-    "probe": {"epochs": 1},
+    "probe": {"epochs": 1, "rate_batch": 0},
 }
 
 
 def method(**changes):
-    return dino(num_ranks=5, limits=Limits(2, 2, "mae"), **(SETTINGS | changes))
+    given = SETTINGS | changes
+    return dino(num_ranks=5, batch_size=8, limits=Limits(2, 2, "mae"), **given)
 
 
 class Tiny(nnx.Module):

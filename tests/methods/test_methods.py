@@ -8,6 +8,7 @@ from cloc_jax.build import assembly
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.methods import METHODS
 from cloc_jax.report import run_scores
+from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import rank_probabilities
 from cloc_jax.training import loop
@@ -105,6 +106,34 @@ def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
     assert "pretrain" not in results and results["final"]["test"]["nll"] > 0
     stages = [(row["stage"], bool(row["val"])) for row in folder.read_history()]
     assert stages == [("pretrain", False)] * 2 + [("probe", True)] * 2
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_rates_of_stages_follow_the_batch(name):
+    def rates(size, **changes):
+        config = tiny(method__name=name, train__batch_size=size, **changes)
+        made = assembly.build_method(config, 5, sharding.make_mesh(1))
+        return [stage.optimizer["learning_rate"] for stage in made.stages]
+
+    given = tiny().method[name]
+    at_64 = [given.pretrain.learning_rate, given.probe.learning_rate]
+    assert rates(64) == at_64
+    assert rates(16) == [rate / 4 for rate in at_64]
+    fixed = {f"method__{name}__pretrain__rate_batch": 0}
+    assert rates(16, **fixed) == [at_64[0], at_64[1] / 4]
+    with pytest.raises(ValueError, match="rate_batch is -1"):
+        rates(16, **{f"method__{name}__probe__rate_batch": -1})
+
+
+def test_thresholds_may_have_a_rate_of_their_own():
+    def settings(**changes):
+        config = tiny(method__name="clm", **changes)
+        made = assembly.build_method(config, 5, sharding.make_mesh(1))
+        return made.stages[0].trains["thresholds"]
+
+    assert "learning_rate" not in settings()
+    own = settings(method__clm__threshold_learning_rate=0.03)
+    assert own["learning_rate"] == 0.03 and own["weight_decay"] == 0
 
 
 def test_two_views_of_an_image_differ_and_batches_are_shuffled():

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from PIL import Image
 from tiny_runs import clean
 
+from cloc_jax.data import drawn_knees
 from cloc_jax.report import figures
 from cloc_jax.scoring import predictions
 from cloc_jax.studies import (
@@ -17,6 +18,7 @@ from cloc_jax.studies import (
     control,
     learned_margins,
     separability,
+    true_gaps,
 )
 from cloc_jax.studies.run_plan import Plan
 from configs import base
@@ -274,6 +276,89 @@ def test_claims_page_follows_the_studies(tmp_path):
         claims.write_claims(tmp_path / "empty", tmp_path / "claims.md")
 
 
+ABOUT = {
+    "command": "python launch.py gaps --seeds=2",
+    "dataset": "synthetic",
+    "size": [96, 96],
+    "relabel": [],
+    "encoder": "resnet50",
+    "is_frozen": True,
+}
+
+
+def test_a_page_keeps_rows_of_other_commands_and_replaces_its_own(tmp_path):
+    shares = {"learned": 0.12, "margin=0.9": 0.05, "cross-entropy": 0.12}
+    study = analysed(tmp_path / "first", shares) | ABOUT
+    commands = ["python launch.py control --boundary='1|2'", "python launch.py again"]
+    for command in commands:
+        text = json.dumps(study | {"command": command})
+        (tmp_path / "first" / f"{len(command)}").mkdir()
+        (tmp_path / "first" / f"{len(command)}" / "control.json").write_text(text)
+    page = tmp_path / "claims.md"
+    claims.write_claims(tmp_path / "first", page)
+    before = page.read_text()
+    other = tmp_path / "second"
+    other.mkdir()
+    found = true_gaps.analyse(learned_gaps(), 19) | {"seeds": 4, "draws": 19}
+    (other / "gaps.json").write_text(json.dumps(found | ABOUT))
+    claims.write_claims(other, page, add=True)
+    after = page.read_text()
+    gone = set(before.splitlines()) - set(after.splitlines())
+    assert gone <= {"Not tested."}
+    assert "3. `python launch.py gaps --seeds=2`" in after
+    for _ in range(2):  # the same study again changes nothing
+        claims.write_claims(other, page, add=True)
+        assert page.read_text() == after
+    claims.write_claims(other, page)
+    assert "launch.py control" not in page.read_text()
+
+
+# --- gaps ---
+
+
+def learned_gaps(seeds=4, draws=19):
+    """CLM near the truth, CLOC at its random starts, on permuted labels neither."""
+    rng = np.random.default_rng(0)
+    widths = np.diff(drawn_knees.THRESHOLDS)
+    values = {}
+    for name, size in ((true_gaps.CLM, 3), (true_gaps.CLOC, 4), (true_gaps.EQUAL, 4)):
+        noise = [rng.uniform(0.5, 1, (seeds, size)) for _ in range(draws + 1)]
+        values[name] = noise[0]
+        for n in range(1, draws + 1):
+            values[true_gaps.permuted(name, n)] = noise[n]
+    values[true_gaps.CLM] = 10 * widths + rng.normal(size=(seeds, 3)) / 100
+    return values
+
+
+def test_gaps_that_follow_the_truth_are_found():
+    study = true_gaps.analyse(learned_gaps(), 19)
+    clm, cloc = (study["settings"][n] for n in (true_gaps.CLM, true_gaps.CLOC))
+    assert clm["correlation"] == 1 and clm["share_error"] < 0.005
+    assert clm["share_error_p"] == 0.05 and cloc["share_error_p"] > 0.05
+    assert cloc["truth"] == pytest.approx([0.13, 0.17, 0.29, 0.25])
+    assert clm["truth"] == pytest.approx([0.10, 0.24, 0.34])
+    assert study["compared"][true_gaps.CLOC]["difference_interval"][1] < 0
+    assert "closer to the truth than" in study["sentence"]
+
+
+def test_gaps_that_permuted_labels_give_as_well_prove_nothing():
+    values = learned_gaps()
+    for n in range(1, 20):  # the sizes of the ranks alone give the same
+        values[true_gaps.permuted(true_gaps.CLM, n)] = values[true_gaps.CLM]
+    study = true_gaps.analyse(values, 19)
+    clm = study["settings"][true_gaps.CLM]
+    assert clm["correlation"] == 1 and clm["correlation_p"] == 1
+    evidence = list(claims._true_gaps("gaps", study | {"draws": 19}))
+    assert evidence[0].verdict == claims.FAILS
+
+
+def test_true_gaps_need_drawn_data_and_enough_runs(tmp_path):
+    with pytest.raises(ValueError, match="whose true gaps nobody knows"):
+        true_gaps.study_gaps(base.get_config(), tmp_path, seeds=2, draws=19)
+    with pytest.raises(ValueError, match="at least 19 permutations"):
+        true_gaps.study_gaps(clean(), tmp_path, seeds=2, draws=5)
+
+
 def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
     words = [
         "launch.py",
@@ -337,3 +422,14 @@ def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache):
     low = np.array(found["settings"]["starts of 0.05 to 0.1"]["courses"])
     assert low.shape == (1, 2, 4) and low.max() < 0.1
     assert (tmp_path / "k" / "collapse.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_gaps_from_runs_to_the_study(tmp_path, cache):
+    study = true_gaps.study_gaps(frozen(), tmp_path / "g", seeds=2, draws=19)
+    assert np.shape(study["settings"][true_gaps.CLM]["learned"]) == (3,)
+    saved = json.loads((tmp_path / "g" / "gaps.json").read_text())
+    assert saved["settings"] == study["settings"] and saved["dataset"] == "synthetic"
+    for name in (true_gaps.CLM, true_gaps.CLOC):
+        rows = (tmp_path / "g" / f"{name},seed=0" / "history.jsonl").read_text()
+        assert len(rows.splitlines()) == 2  # all epochs, whatever validation says

@@ -7,11 +7,14 @@ import pytest
 from jax.sharding import PartitionSpec
 from tiny_runs import stage_parts, tiny
 
+from cloc_jax.build import assembly
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.samplers import RankPairs
 from cloc_jax.data.source import Source, augmented
-from cloc_jax.runtime import sharding
+from cloc_jax.methods import METHODS
+from cloc_jax.runtime import model_state, sharding
+from cloc_jax.training import train_step
 
 
 def three_steps(**mesh):
@@ -45,6 +48,83 @@ def test_eight_devices_equal_one(alone, shard_params):
     assert kernel.sharding.is_fully_replicated != shard_params
     if shard_params:
         assert kernel.addressable_shards[0].data.size * 8 == kernel.size
+
+
+# Sizes with which a step compiles quickly.
+SMALL = {
+    "optimizer__name": "sgd",
+    "optimizer__learning_rate": 0.01,
+    "method__dino__output": 16,
+    "method__dino__hidden": 8,
+    "method__dino__bottleneck": 4,
+    "method__dino__local_crops": 2,
+    "method__dino__local_size": (16, 16),
+    "method__mwr__hidden": 8,
+    "method__gol__width": 4,
+    "method__poe__samples": 3,
+}
+
+
+def stepped(name, index, devices):
+    """Model, scalars and loss after a step of a stage on its own batch."""
+    config = tiny(method__name=name, mesh__devices=devices, **SMALL)
+    for stage in ("pretrain", "probe"):
+        if stage in config.method[name]:
+            config.method[name][stage].name = "sgd"
+    parts = assembly.build(config)
+    stage = parts.method.stages[index]
+    batches = assembly.sampler(config, parts.dataset, stage, index)
+    batch = next(
+        pipeline.training_batches(
+            parts.dataset.splits["train"],
+            batches,
+            draws=assembly.draws(config, parts.dataset, stage),
+            seed=(0, index),
+            first_step=0,
+            threads=1,
+            place=lambda rows: sharding.place_batch(rows, parts.mesh),
+        )
+    )
+    optimizer = assembly.build_optimizer(config, stage, batches)
+    graph, state = model_state.split(parts.create())
+    names = train_step.scalar_names(graph, stage, state, batch)
+    carry = train_step.first_carry(state, optimizer, names)
+    carry = train_step.place_carry(carry, parts.mesh, shard_params=False)
+    shardings = jax.tree.map(lambda x: x.sharding, carry)
+    step = train_step.make_step(
+        graph, stage, optimizer, jax.random.key(0), shardings, 10
+    )
+    before = jax.tree.map(np.asarray, carry.model)
+    after = jax.tree.map(np.asarray, step(carry, batch))
+    return before, after
+
+
+def stage_indices():
+    for name in METHODS:
+        method = assembly.build_method(
+            tiny(method__name=name), 5, sharding.make_mesh(1)
+        )
+        for index, stage in enumerate(method.stages):
+            yield pytest.param(name, index, id=f"{name} {stage.name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, index", stage_indices())
+def test_a_step_of_every_method_is_over_the_global_batch(name, index):
+    """One row per device: a loss or a batch norm of one device would differ."""
+    before, alone = stepped(name, index, 1)
+    _, spread = stepped(name, index, 8)
+    assert alone.totals["loss"] > 0
+    moved = [
+        np.abs(a - b).max()
+        for a, b in zip(
+            jax.tree.leaves(before), jax.tree.leaves(alone.model), strict=True
+        )
+        if np.issubdtype(a.dtype, np.floating) and a.size
+    ]
+    assert max(moved) > 1e-4
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(spread), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_split_and_what_is_copied():

@@ -1,0 +1,1 @@
+"""The recipes of the methods' authors, one file per method."""
