@@ -11,6 +11,7 @@ from cloc_jax.data import (
     carving,
     dataset_notes,
     drawn_knees,
+    duplicates,
     expected_counts,
     label_noise,
     splits,
@@ -121,9 +122,14 @@ def load(
         changes = _bias(dataset.splits, dataset.ranks, settings)
         notes = dataset.notes + dataset_notes.on_bias(changes)
         return dataset._replace(notes=notes, details={"biased": changes})
+    return _load(name, scan(name, settings), settings, prepared, say, track)
+
+
+def scan(name: str, settings: Settings) -> Listing:
+    """All graded images of one of LAYOUTS, by names and tables alone."""
     try:
-        scan = LAYOUTS[name].scan
-        listing = scan(**_given(name, scan, settings))
+        find = LAYOUTS[name].scan
+        return find(**_given(name, find, settings))
     except (FileNotFoundError, ValueError) as error:
         if name == "folder":
             raise
@@ -131,7 +137,6 @@ def load(
             f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
             "says how to get them and which folder is data.root."
         ) from None
-    return _load(name, listing, settings, prepared, say, track)
 
 
 def load_synthetic(
@@ -238,6 +243,7 @@ def _load(
     )
     _check_ranks(items, division, listing.ranks, name)
     unsaved = _save(saved, division, items, about)
+    copies = duplicates.identical(items, kept=made.path, threads=settings["threads"])
     sources = _sources(items, division, made, wanted)
     changes = _bias(sources, listing.ranks, settings)
     notes = [
@@ -250,12 +256,16 @@ def _load(
         *division.notes,
         *unsaved,
         *dataset_notes.on_groups(name, items, division),
+        *dataset_notes.on_identical(copies, items, division, listing.ranks),
         *dataset_notes.on_bias(changes),
     ]
     details = {
         "prepared": str(made.path),
         "splits": str(saved),
         "skipped": [list(pair) for pair in listing.skipped] + sorted(made.bad.items()),
+        "unreadable": made.bad,
+        "identical": copies,
+        "sizes": made.facts,
         "biased": changes,
     }
     return Dataset(listing.ranks, sources, notes, details)

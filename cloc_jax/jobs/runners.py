@@ -49,6 +49,13 @@ def run_train(request: Request) -> int:
     return 0
 
 
+def run_check(request: Request) -> int:
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.jobs import check
+
+    return check.check(request.config, run_folder(request, "check"))
+
+
 def run_prepare(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.jobs import prepare
@@ -263,6 +270,7 @@ def run_weights(request: Request) -> int:
 
 RUNNERS: dict[str, Callable[[Request], int]] = {
     "train": run_train,
+    "check": run_check,
     "prepare": run_prepare,
     "show": run_show,
     "evaluate": run_evaluate,
