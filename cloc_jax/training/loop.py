@@ -35,7 +35,7 @@ from cloc_jax.runtime.console import Display, console, print_dataset
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, train_step
+from cloc_jax.training import epoch_end, time_estimate, train_step
 
 Record = dict[str, Any]  # where a run is, as plain data
 
@@ -53,6 +53,7 @@ class Run(NamedTuple):
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
     scalars: Any  # tensorboardX.SummaryWriter
+    estimate: time_estimate.Estimate
 
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
@@ -87,7 +88,8 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
         write_to_disk=processes.is_first(),
     )
     with interrupts.requests() as requests, scalars:
-        run = Run(config, parts, folder, checkpoints, requests, scalars)
+        estimate = time_estimate.Estimate(config, parts)
+        run = Run(config, parts, folder, checkpoints, requests, scalars, estimate)
         while record["stage"] < len(parts.method.stages):
             record = StageRun(run, record).train()
     checkpoints.close()
@@ -174,6 +176,7 @@ class StageRun:
         while self.step < last:
             self.carry = self.step_fn(self.carry, next(batches))
             self.step += 1
+            self.run.estimate.after_step(self.carry)
             if self.step % every.log_steps == 0:
                 display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:
