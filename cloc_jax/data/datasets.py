@@ -226,6 +226,7 @@ def _load(
     )
     items = _readable(listing.items, made, settings["on_bad_image"])
     _check_crop(made, wanted)
+    copies = duplicates.identical(items, kept=made.path, threads=settings["threads"])
     how = {
         field: settings[field]
         for field in ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
@@ -234,8 +235,10 @@ def _load(
         how["calibration_fraction"] = settings["calibration_fraction"]
     about = {"dataset": name, "root": str(settings["root"])} | choice | how
     saved = home / f"splits-{_mark(choice | how)}.json"
+    # Only here: the lists of published datasets stay what they were.
+    kept_whole = duplicates.grouped(items, copies) if name == "folder" else items
     division = splits.divide(
-        items,
+        kept_whole,
         listing.ranks,
         protocol=protocol,
         saved=saved,
@@ -243,7 +246,6 @@ def _load(
     )
     _check_ranks(items, division, listing.ranks, name)
     unsaved = _save(saved, division, items, about)
-    copies = duplicates.identical(items, kept=made.path, threads=settings["threads"])
     sources = _sources(items, division, made, wanted)
     changes = _bias(sources, listing.ranks, settings)
     notes = [

@@ -67,6 +67,26 @@ def identical(
     return found
 
 
+def grouped(items: Sequence[Item], copies: Sequence[Sequence[str]]) -> list[Item]:
+    """Items of which identical ones are of one group, so that carving keeps them whole.
+
+    Patients or subjects that share an image become one group. Copies in two splits as
+    shipped are left as they are: nothing is carved between those.
+    """
+    split_of = {item.id: item.split for item in items}
+    group_of = {item.id: item.group or f"/{item.id}" for item in items}
+    is_changed = False
+    for ids in copies:
+        for split in {split_of[i] for i in ids}:
+            merged = {group_of[i] for i in ids if split_of[i] == split}
+            if len(merged) > 1:
+                first, is_changed = min(merged), True
+                group_of = {i: first if g in merged else g for i, g in group_of.items()}
+    if not is_changed:
+        return list(items)
+    return [item._replace(group=group_of[item.id]) for item in items]
+
+
 def _digests(items: Sequence[Item], threads: int) -> list[str]:
     files = [item.path for item in items if not item.row]
     of_files = iter(content.digests(files, threads=threads))

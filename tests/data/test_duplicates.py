@@ -1,16 +1,20 @@
 """Images that are there more than once: found, and others not taken for them."""
 
 import io
+import pathlib
+import shutil
 
 import miniatures
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
+from cloc_jax.build import dataset
 from cloc_jax.data import content, duplicates
 from cloc_jax.data.drawn_knees import Knees
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.source import InMemory
+from configs import folder
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +120,33 @@ def test_near_pairs_are_those_of_the_slow_way(bits, monkeypatch):
 def test_a_set_of_copies_only_does_not_list_millions():
     hashes = np.zeros((3000, 4), np.uint64)
     assert len(duplicates.near_pairs(hashes, most=500)) == 500
+
+
+def test_identical_images_stay_together_when_splits_are_carved():
+    def item(name, split=None, group=None):
+        return Item(name, pathlib.Path(name), 0, split, group)
+
+    alone = [item("a"), item("b"), item("c")]
+    a, b, c = duplicates.grouped(alone, [["a", "c"]])
+    assert a.group == c.group != b.group
+    assert duplicates.grouped(alone, []) == alone
+    people = [item("a", group="x"), item("b", group="x"), item("c", group="y")]
+    assert len({i.group for i in duplicates.grouped(people, [["b", "c"]])}) == 1
+    shipped = [item("a", "train"), item("b", "test")]
+    assert duplicates.grouped(shipped, [["a", "b"]]) == shipped
+
+
+def test_carved_splits_of_own_images_share_no_image(tmp_path):
+    root = miniatures.folder(tmp_path / "data", (20, 20))
+    for rank in range(2):
+        for i in range(10):
+            copied = root / str(rank) / f"{i:02d}.png"
+            shutil.copy(copied, copied.with_name(f"{i:02d}_copy.png"))
+    config = folder.get_config()
+    config.data.root = str(root)
+    found = dataset.load(config)
+    assert len(found.details["identical"]) == 20
+    assert not any("identical" in note for note in found.notes)
+    for source in found.splits.values():
+        copies = {i for i in source.ids if "copy" in i}
+        assert {i.replace("_copy", "") for i in copies} <= set(source.ids)
