@@ -99,6 +99,13 @@ def print_dataset(dataset: Any) -> None:
         console.print(f"{split:>{width}}  {len(source)} images  ({shown})")
 
 
+def print_warnings(dataset: Any) -> None:
+    """The notes on a dataset that are warnings."""
+    for note in dataset.notes:
+        if note.startswith("Warning"):
+            console.print(f"  {note}", soft_wrap=True)
+
+
 class Display:
     """Progress of one stage; use as a context manager."""
 

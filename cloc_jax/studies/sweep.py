@@ -19,11 +19,12 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from cloc_jax.build import assembly, encoder, saved_config
+from cloc_jax.build.dataset import build_dataset
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import datasets
 from cloc_jax.report import run_scores
 from cloc_jax.runtime.atomic_files import write_json
-from cloc_jax.runtime.console import console
+from cloc_jax.runtime.console import console, print_warnings
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.run_plan import FOLD, SEED, Plan, Setting, plan_runs
 from cloc_jax.training import loop
@@ -188,7 +189,9 @@ def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
 def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     common = copy.deepcopy(plans[0].config)
     common.data.permute = 0
-    parts = assembly.build(common)
+    dataset = build_dataset(common)
+    print_warnings(dataset)
+    parts = assembly.build(common, dataset=dataset)
     runs = [_fresh(RunFolder(folder / p.name)) for p in plans]
     finished = train_together([p.config for p in plans], runs, parts)
     for p in plans:

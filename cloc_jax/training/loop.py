@@ -60,6 +60,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
     """Trains all stages of a run, from the start or from its newest checkpoint."""
     # First the images: nobody should download weights and then have none.
     dataset = build_dataset(config)
+    print_dataset(dataset)  # before minutes of work on features
     config = encoder.resolve(config)
     parts = assembly.build(config, folder if resume else None, dataset=dataset)
     sharding.check_batch(config.train.batch_size, parts.mesh)
@@ -71,7 +72,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> None:
         folder.create(config.to_dict(), description)
     encoder.keep_trunk(parts.trunk, folder)
     processes.wait("run folder")
-    _announce(config, parts)
+    _announce(config, parts, parts.dataset.notes[len(dataset.notes) :])
     checkpoints = checkpoint.Checkpoints(folder.checkpoints)
     record = _first_record(parts)
     if checkpoints.latest():
@@ -390,9 +391,10 @@ def _log(writer: Any, row: Record, total_steps: int) -> None:
     writer.flush()
 
 
-def _announce(config: ConfigDict, parts: assembly.Parts) -> None:
-    """What is about to be trained on, before it starts."""
-    print_dataset(parts.dataset)
+def _announce(config: ConfigDict, parts: assembly.Parts, notes: list[str]) -> None:
+    """What is about to be trained, before it starts; `notes` are those since then."""
+    for note in notes:
+        console.print(f"  {note}", soft_wrap=True)
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":
