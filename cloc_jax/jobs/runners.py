@@ -84,7 +84,7 @@ def run_evaluate(request: Request) -> int:
 def run_report(request: Request) -> int:
     from cloc_jax.jobs import report  # light: neither JAX nor images
 
-    report.report(trained(request, "report"))
+    report.report(with_results(request, "report"))
     return 0
 
 
@@ -105,7 +105,8 @@ def run_predict(request: Request) -> int:
 def run_decide(request: Request) -> int:
     from cloc_jax.jobs import decide  # light: neither JAX nor images
 
-    folder = trained(request, "decide")
+    find = trained if request.arguments.remove else with_results
+    folder = find(request, "decide")
     asked = {
         "boundaries": request.arguments.boundary,
         "max_missed": request.arguments.max_missed,
@@ -312,6 +313,21 @@ def trained(request: Request, job: str) -> RunFolder:
         raise ValueError(f"{job} needs a trained run: add --run=DIR.")
     folder = RunFolder(request.arguments.run)
     folder.read_config()
+    return folder
+
+
+def with_results(request: Request, job: str) -> RunFolder:
+    """The folder of --run with its results, made now where they are missing."""
+    from cloc_jax.scoring import predictions  # late
+
+    folder = trained(request, job)
+    results = (folder.metrics, folder.path / predictions.NAME)
+    is_trained = any((folder.path / "stages").glob("*.json"))
+    if is_trained and not all(path.is_file() for path in results):
+        environment.set_up_libraries(is_joint=False)
+        from cloc_jax.jobs import evaluate
+
+        evaluate.evaluate(saved(folder, request), folder)
     return folder
 
 
