@@ -38,10 +38,10 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
     config.data.on_bad_image = "skip"  # to look at the others
     dataset = dataset_of.load(config)
     found = _inspect(config, dataset)
-    notes = [note for note in dataset.notes if "launch.py check" not in note]
-    print_dataset(dataset._replace(notes=notes))
-    findings = find(found, dataset.details["unreadable"] if is_strict else {})
-    remarks = remark(found, dataset.details["unreadable"])
+    unreadable = dataset.details["unreadable"]
+    print_dataset(dataset._replace(notes=_other_notes(dataset.notes)))
+    findings = find(found, unreadable if is_strict else {})
+    remarks = remark(found, {} if is_strict else unreadable)
     for text in findings:
         console.print(f"! {text}", soft_wrap=True)
     for text in remarks:
@@ -77,11 +77,9 @@ def find(found: Inspection, unreadable: dict[str, str]) -> list[str]:
     """What has to be looked at before scores can be believed, in sentences."""
     texts = []
     if unreadable:
-        some = [f"{id_} ({why})" for id_, why in sorted(unreadable.items())[:SHOWN]]
         texts.append(
-            f"{count_of(list(unreadable), 'file')} cannot be read, and training would "
-            f"stop: {'; '.join(some)}{_more(unreadable)}. Mend or remove them, or go "
-            "on without: --config.data.on_bad_image=skip."
+            f"Cannot be read, so that training would stop: {_bad(unreadable)}. Mend or "
+            "remove them, or go on without: --config.data.on_bad_image=skip."
         )
     for groups, what in ((found.identical, "identical"), (found.near, "nearly so")):
         shared = [group for group in groups if group.is_shared]
@@ -113,6 +111,8 @@ def find(found: Inspection, unreadable: dict[str, str]) -> list[str]:
 def remark(found: Inspection, unreadable: dict[str, str]) -> list[str]:
     """What is good to know, in sentences."""
     texts = []
+    if unreadable:
+        texts.append(f"Left out, as they cannot be read: {_bad(unreadable)}.")
     for groups, what in ((found.identical, "identical"), (found.near, "nearly so")):
         inside = [group for group in groups if not group.matters]
         if inside:
@@ -149,6 +149,7 @@ def few(counts: dict[str, dict[str, int]]) -> list[str]:
             texts.append(
                 f"train has {_images(count)} of rank {rank}: few to learn it from."
             )
+    wide = []
     for rank, count in counts["test"].items():
         if not count:
             texts.append(
@@ -157,12 +158,15 @@ def few(counts: dict[str, dict[str, int]]) -> list[str]:
         elif count < FEW_TO_JUDGE:
             right = -(-4 * count // 5)
             low, high = intervals.binomial(right, count)
-            texts.append(
-                f"test has {_images(count)} of rank {rank}: {right} of them right "
-                f"would mean {low:.2f} to {high:.2f} (95% interval)."
+            wide.append(
+                f"{right} of {count} right in rank {rank} would mean {low:.2f} to "
+                f"{high:.2f}"
             )
-    if len(texts) > 2 * SHOWN:  # ages in years
-        texts = [*texts[:SHOWN], f"{len(texts) - SHOWN} more ranks have as few images."]
+    if wide:
+        texts.append(
+            f"Few test images, so what can be told of single ranks is vague (95% "
+            f"intervals): {'; '.join(wide[: 2 * SHOWN])}{_more(wide, 2 * SHOWN)}."
+        )
     return texts
 
 
@@ -209,8 +213,20 @@ def _named(groups: Sequence[Alike]) -> str:
     return f"{count}, {'; '.join(first)}{_more(groups)}"
 
 
-def _more(things: Any) -> str:
-    return f"; and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+def _bad(unreadable: dict[str, str]) -> str:
+    some = [f"{id_} ({why})" for id_, why in sorted(unreadable.items())[:SHOWN]]
+    count = count_of(list(unreadable), "file")
+    return f"{count}, {'; '.join(some)}{_more(unreadable)}"
+
+
+def _other_notes(notes: Sequence[str]) -> list[str]:
+    """Notes of what is not told below in more words."""
+    told = ("launch.py check", "left out that cannot be read")
+    return [note for note in notes if not any(text in note for text in told)]
+
+
+def _more(things: Any, shown: int = SHOWN) -> str:
+    return f"; and {len(things) - shown} more" if len(things) > shown else ""
 
 
 def _images(count: int) -> str:

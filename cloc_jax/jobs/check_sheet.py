@@ -1,8 +1,10 @@
 """The picture of a check: what looks odd, side by side, with name, split and rank."""
 
+import os
 import pathlib
 from collections.abc import Mapping
 
+from cloc_jax.data import duplicates
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.source import Source
 from cloc_jax.report import figures
@@ -10,11 +12,12 @@ from cloc_jax.report.figures import Picture, Row, style
 
 ROWS = 16
 COLUMNS = 6  # of one image that is there often
+BITS = duplicates.HASH_SIDE**2
 KINDS = {
-    "identical": style.VERMILION,
-    "nearly": style.ORANGE,
-    "flat": style.PURPLE,
-    "within a split": style.FAINT,  # and rank
+    "several splits": style.VERMILION,
+    "several ranks": style.ORANGE,
+    "shows nothing": style.PURPLE,
+    "same split, rank": style.FAINT,
 }
 
 
@@ -22,28 +25,29 @@ def draw(
     path: pathlib.Path, found: Inspection, splits: Mapping[str, Source], name: str
 ) -> bool:
     """Saves the sheet, what matters first; False where nothing is odd."""
-    by_kind: dict[str, list[Alike]] = {
-        "identical": _serious(found.identical),
-        "nearly": _serious(found.near),
-        "flat": [Alike((image,)) for image in found.flat],
-        "within a split": [g for g in [*found.identical, *found.near] if not g.matters],
-    }
+    by_kind: dict[str, list[tuple[Alike, str]]] = {kind: [] for kind in KINDS}
+    for group in found.identical:
+        by_kind[_kind(group)].append((group, "identical"))
+    for pair in found.near:
+        by_kind[_kind(pair)].append((pair, f"{pair.bits} of {BITS} bits differ"))
+    by_kind["shows nothing"] = [(Alike((image,)), "") for image in found.flat]
     place = {
         i: (s, n) for s, source in splits.items() for n, i in enumerate(source.ids)
     }
 
     def picture(image: Graded, more: str) -> Picture:
         split, index = place[image.id]
-        short = pathlib.PurePosixPath(image.id).name
-        caption = f"{short}\n{split}, rank {image.rank}{more}"
+        # A name that is not UTF-8 cannot be drawn as it is.
+        file = os.fsencode(pathlib.PurePosixPath(image.id).name)
+        short = file.decode("utf-8", "replace")
+        caption = f"{short}\n{split}, rank {image.rank}\n{more}".rstrip()
         return Picture(splits[split][index], caption)
 
-    rows = []
-    for kind, groups in _shared_out(by_kind).items():
-        for group in groups:
-            more = f"\n{group.bits} bits differ" if group.bits else ""
-            shown = group.images[:COLUMNS]
-            rows.append(Row(kind, [picture(image, more) for image in shown]))
+    rows = [
+        Row(kind, [picture(image, more) for image in group.images[:COLUMNS]])
+        for kind, groups in _shared_out(by_kind).items()
+        for group, more in groups
+    ]
     if not rows:
         return False
     total = sum(map(len, by_kind.values()))
@@ -59,12 +63,13 @@ def draw(
     return True
 
 
-def _serious(groups: list[Alike]) -> list[Alike]:
-    """Those that matter, first what is in several splits."""
-    return sorted((g for g in groups if g.matters), key=lambda g: not g.is_shared)
+def _kind(group: Alike) -> str:
+    if group.is_shared:
+        return "several splits"
+    return "several ranks" if group.is_contradictory else "same split, rank"
 
 
-def _shared_out(by_kind: Mapping[str, list[Alike]]) -> dict[str, list[Alike]]:
+def _shared_out(by_kind: Mapping[str, list]) -> dict[str, list]:
     """The first of each kind, so that all kinds are seen and no more than ROWS."""
     shown = {kind: 0 for kind in by_kind}
     while sum(shown.values()) < ROWS:

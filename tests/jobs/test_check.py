@@ -72,8 +72,8 @@ def test_clean_images_pass_and_leave_no_picture(tmp_path, capsys):
     assert found["sizes"]["grey"] == 54
     assert found["patients"] == 54 and found["patients_in_several_splits"] == {}
     assert not (tmp_path / "out" / "odd.png").exists()
-    few = [text for text in found["remarks"] if "4 images of rank" in text]
-    assert len(few) == 3 and "4 of them right would mean 0.40 to 1.00" in few[0]
+    (few,) = [text for text in found["remarks"] if "test images" in text]
+    assert few.count("4 of 4 right in rank") == 3 and "would mean 0.40 to 1.00" in few
 
 
 def test_everything_that_is_wrong_is_found(tmp_path):
