@@ -1,6 +1,7 @@
 """The pages for people: every command in them parses, and what they name exists."""
 
 import ast
+import importlib.util
 import pathlib
 import re
 import shlex
@@ -80,3 +81,40 @@ def test_settings_and_files_exist(page):
     places = (ROOT, ROOT / "cloc_jax", ROOT / page / "..")
     for file in FILE.findall(text):
         assert any((place / file).exists() for place in places), file
+
+
+def reference():
+    """The module docs/make_reference.py."""
+    spec = importlib.util.spec_from_file_location(
+        "make_reference", ROOT / "docs" / "make_reference.py"
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_as_the_code_is():
+    stale = "docs/reference.md is stale; run python docs/make_reference.py"
+    assert (ROOT / "docs" / "reference.md").read_text() == reference().page(), stale
+
+
+def test_the_reference_has_every_setting_and_every_flag():
+    text = (ROOT / "docs" / "reference.md").read_text()
+
+    def leaves(part, prefix=""):
+        for key, value in part.items():
+            if isinstance(value, ConfigDict):
+                yield from leaves(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}"
+
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", text, re.M))
+    assert set(rows) == set(leaves(launch.schema()))
+    assert all(rows.values()), "a setting without a meaning"
+    assert rows["train.patience"] == "epochs without improvement that end such a stage"
+    for job in command_line.COMMANDS:
+        section = text.split(f"### {job}\n")[1].split("\n##")[0]
+        for action in command_line.parser(job)._actions:
+            for flag in set(action.option_strings) - {"-h", "--help"}:
+                assert f"`{flag}" in section, (job, flag)

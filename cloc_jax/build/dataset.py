@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from cloc_jax.build import finite_settings
 from cloc_jax.data import augment, datasets
 from cloc_jax.data.datasets import DATASETS, Dataset
+from cloc_jax.data.layouts.listing import Listing
 from cloc_jax.data.source import Prepared, Source
 from cloc_jax.runtime import console, environment
 
@@ -76,6 +77,11 @@ def load(config: ConfigDict) -> Dataset:
         say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
         track=console.track,
     )
+
+
+def scan(config: ConfigDict) -> Listing:
+    """All images of a dataset on disk, as its folders and tables name them."""
+    return datasets.scan(config.data.name, config.data.to_dict())
 
 
 def prepared_folder(config: ConfigDict) -> pathlib.Path:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -62,14 +62,22 @@ class Trunk:
         out = jax.eval_shape(self._apply, self.state, image)
         return out.size * out.dtype.itemsize
 
-    def over(self, source: Source, *, batch_size: int, threads: int) -> np.ndarray:
-        """The activations of every image of a source."""
+    def over(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        threads: int,
+        between: Callable[[], None] = lambda: None,
+    ) -> np.ndarray:
+        """The activations of every image of a source; `between` follows each batch."""
         return inference.over(
             functools.partial(self._apply, self.state),
             source,
             self._mesh,
             batch_size=batch_size,
             threads=threads,
+            between=between,
             is_padded=True,  # always the same size, so that one program serves all
         )
 
@@ -123,14 +131,16 @@ def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> N
         while done < len(missing):
             some = missing[done : done + size]
             rows = trunk.over(
-                Subset(source, some), batch_size=batch_size, threads=threads
+                Subset(source, some),
+                batch_size=batch_size,
+                threads=threads,
+                between=lambda: advance(batch_size),  # the very last may have fewer
             )
             store.add([marks[i] for i in some], rows)
             done += len(some)
             # From the second part on as many rows as PART_BYTES hold.
             size = max(PART_BYTES // rows[0].nbytes // batch_size, 1) * batch_size
-            size = min(size, 32 * batch_size)  # and the bar moves now and then
-            advance(len(some))
+            size = min(size, 32 * batch_size)
 
 
 def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:

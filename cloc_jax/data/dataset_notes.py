@@ -1,5 +1,6 @@
 """What a person is told of a dataset before training starts."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 
 from cloc_jax.data import splits
@@ -14,6 +15,8 @@ def on_images(made: record_store.Preparation, wanted: stored_image.Wanted) -> li
     facts, count = made.facts, made.facts["images"]
     small, large = ("x".join(map(str, facts[s])) for s in ("smallest", "largest"))
     size = small if facts["sizes"] == 1 else f"from {small} to {large}"
+    if facts["sizes"] > 1 and facts.get("median"):
+        size += f", median {'x'.join(map(str, facts['median']))}"
     kinds = {count: "grey", 0: "colour"}
     kind = kinds.get(facts["grey"], f"{facts['grey']} grey, the others colour")
     notes = [f"Images are {size} (height x width), {kind}."]
@@ -55,3 +58,36 @@ def on_groups(name: str, items: Sequence[Item], division: splits.Division) -> li
     if name == "folder":
         advice += "; where several images show the same one, give data.group_pattern"
     return [f"{advice}."]
+
+
+def on_identical(
+    copies: Sequence[Sequence[str]],
+    items: Sequence[Item],
+    division: splits.Division,
+    ranks: Sequence[str],
+) -> list[str]:
+    """A warning where one image is in two splits, or has two ranks."""
+    split_of = {
+        items[index].id: split
+        for split, chosen in division.indices.items()
+        for index in chosen
+    }
+    rank_of = {item.id: ranks[item.label] for item in items}
+
+    def named(id_: str) -> str:
+        file = pathlib.PurePosixPath(id_).name
+        return f"{file} ({split_of.get(id_, 'unused')}, {rank_of[id_]})"
+
+    shared = [ids for ids in copies if len({split_of.get(i) for i in ids}) > 1]
+    unlike = [ids for ids in copies if len({rank_of[i] for i in ids}) > 1]
+    found = [
+        f"{len(some)} {what}, such as {' = '.join(map(named, some[0][:3]))}"
+        for some, what in ((shared, "in several splits"), (unlike, "of several ranks"))
+        if some
+    ]
+    if not found:
+        return []
+    return [
+        f"Warning: identical images: {'; '.join(found)}. `python launch.py check …` "
+        "shows all of them."
+    ]

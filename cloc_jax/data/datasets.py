@@ -11,6 +11,7 @@ from cloc_jax.data import (
     carving,
     dataset_notes,
     drawn_knees,
+    duplicates,
     expected_counts,
     label_noise,
     splits,
@@ -121,9 +122,14 @@ def load(
         changes = _bias(dataset.splits, dataset.ranks, settings)
         notes = dataset.notes + dataset_notes.on_bias(changes)
         return dataset._replace(notes=notes, details={"biased": changes})
+    return _load(name, scan(name, settings), settings, prepared, say, track)
+
+
+def scan(name: str, settings: Settings) -> Listing:
+    """All graded images of one of LAYOUTS, by names and tables alone."""
     try:
-        scan = LAYOUTS[name].scan
-        listing = scan(**_given(name, scan, settings))
+        find = LAYOUTS[name].scan
+        return find(**_given(name, find, settings))
     except (FileNotFoundError, ValueError) as error:
         if name == "folder":
             raise
@@ -131,7 +137,6 @@ def load(
             f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
             "says how to get them and which folder is data.root."
         ) from None
-    return _load(name, listing, settings, prepared, say, track)
 
 
 def load_synthetic(
@@ -221,6 +226,7 @@ def _load(
     )
     items = _readable(listing.items, made, settings["on_bad_image"])
     _check_crop(made, wanted)
+    copies = duplicates.identical(items, kept=made.path, threads=settings["threads"])
     how = {
         field: settings[field]
         for field in ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
@@ -229,8 +235,10 @@ def _load(
         how["calibration_fraction"] = settings["calibration_fraction"]
     about = {"dataset": name, "root": str(settings["root"])} | choice | how
     saved = home / f"splits-{_mark(choice | how)}.json"
+    # Only here: the lists of published datasets stay what they were.
+    kept_whole = duplicates.grouped(items, copies) if name == "folder" else items
     division = splits.divide(
-        items,
+        kept_whole,
         listing.ranks,
         protocol=protocol,
         saved=saved,
@@ -250,12 +258,16 @@ def _load(
         *division.notes,
         *unsaved,
         *dataset_notes.on_groups(name, items, division),
+        *dataset_notes.on_identical(copies, items, division, listing.ranks),
         *dataset_notes.on_bias(changes),
     ]
     details = {
         "prepared": str(made.path),
         "splits": str(saved),
         "skipped": [list(pair) for pair in listing.skipped] + sorted(made.bad.items()),
+        "unreadable": made.bad,
+        "identical": copies,
+        "sizes": made.facts,
         "biased": changes,
     }
     return Dataset(listing.ranks, sources, notes, details)

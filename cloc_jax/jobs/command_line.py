@@ -302,6 +302,9 @@ COMMANDS = {
         (_new_run, _resume, _folds, _processes),
         FULL,
     ),
+    "check": Command(
+        "Look for what is wrong with the images and their grades.", (_new_run,), FULL
+    ),
     "show": Command("Draw what would be trained on.", (_new_run, _show), FULL),
     "prepare": Command("Only prepare the images.", (), FULL),
     "evaluate": Command(

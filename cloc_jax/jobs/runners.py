@@ -55,6 +55,13 @@ def run_train(request: Request) -> int:
     return 0
 
 
+def run_check(request: Request) -> int:
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.jobs import check
+
+    return check.check(request.config, run_folder(request, "check"))
+
+
 def run_prepare(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.jobs import prepare
@@ -85,7 +92,7 @@ def run_evaluate(request: Request) -> int:
 def run_report(request: Request) -> int:
     from cloc_jax.jobs import report  # light: neither JAX nor images
 
-    folder = trained(request, "report")
+    folder = with_results(request, "report")
     with folder.held("report"):
         report.report(folder)
     return 0
@@ -108,7 +115,8 @@ def run_predict(request: Request) -> int:
 def run_decide(request: Request) -> int:
     from cloc_jax.jobs import decide  # light: neither JAX nor images
 
-    folder = trained(request, "decide")
+    find = trained if request.arguments.remove else with_results
+    folder = find(request, "decide")
     asked = {
         "boundaries": request.arguments.boundary,
         "max_missed": request.arguments.max_missed,
@@ -295,6 +303,7 @@ def run_weights(request: Request) -> int:
 
 RUNNERS: dict[str, Callable[[Request], int]] = {
     "train": run_train,
+    "check": run_check,
     "prepare": run_prepare,
     "show": run_show,
     "evaluate": run_evaluate,
@@ -346,6 +355,22 @@ def trained(request: Request, job: str) -> RunFolder:
         raise ValueError(f"{job} needs a trained run: add --run=DIR.")
     folder = RunFolder(request.arguments.run)
     folder.read_config()
+    return folder
+
+
+def with_results(request: Request, job: str) -> RunFolder:
+    """The folder of --run with its results, made now where they are missing."""
+    from cloc_jax.scoring import predictions  # late
+
+    folder = trained(request, job)
+    results = (folder.metrics, folder.path / predictions.NAME)
+    is_trained = any((folder.path / "stages").glob("*.json"))
+    if is_trained and not all(path.is_file() for path in results):
+        environment.set_up_libraries(is_joint=False)
+        from cloc_jax.jobs import evaluate
+
+        with folder.held(job):
+            evaluate.evaluate(saved(folder, request), folder)
     return folder
 
 

@@ -22,14 +22,19 @@ console = Console(
 )
 
 
+LINE_SECONDS = 30.0  # between two lines of progress where there is no bar
+
+
 @contextlib.contextmanager
 def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., None]]:
     """A bar while something is done `total` times; call what it gives after each.
 
-    It takes how many were done and a remark to show beside the bar. With a `note`, that
-    and how long all took stay on the screen at the end.
+    It takes how many were done and a remark to show beside the bar. Where output is
+    not a terminal, a line every 30 seconds takes the place of the bar. With a `note`,
+    that and how long all took stay on the screen at the end.
     """
     started = time.monotonic()
+    lines = ProgressLines(text, total, started)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -45,10 +50,40 @@ def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., No
 
         def advance(count: int = 1, remark: str = "") -> None:
             bar.update(task, advance=count, description=f"{text}  {remark}".rstrip())
+            lines.advance(count)
 
         yield advance
     if note:
         console.print(f"{note}: {time.monotonic() - started:.0f} s", soft_wrap=True)
+
+
+class ProgressLines:
+    """Progress for a log: now and then a line with how much is done and left."""
+
+    def __init__(self, text: str, total: int, started: float):
+        self._text, self._total, self._started = text, total, started
+        self._done, self._next = 0, started + LINE_SECONDS
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if console.is_terminal or now < self._next or self._done >= self._total:
+            return
+        self._next = now + LINE_SECONDS
+        spent = now - self._started
+        left = spent / max(self._done, 1) * (self._total - self._done)
+        console.print(
+            f"  {self._text}: {self._done} of {self._total}, "
+            f"{duration(spent)} so far, about {duration(left)} left",
+            soft_wrap=True,
+        )
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that reads best, such as 40 s, 12 min or 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def print_dataset(dataset: Any) -> None:
@@ -62,6 +97,13 @@ def print_dataset(dataset: Any) -> None:
             f"{r}: {n}" for r, n in zip(dataset.ranks, counts, strict=True)
         )
         console.print(f"{split:>{width}}  {len(source)} images  ({shown})")
+
+
+def print_warnings(dataset: Any) -> None:
+    """The notes on a dataset that are warnings."""
+    for note in dataset.notes:
+        if note.startswith("Warning"):
+            console.print(f"  {note}", soft_wrap=True)
 
 
 class Display:

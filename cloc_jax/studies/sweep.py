@@ -30,7 +30,7 @@ from cloc_jax.runtime import (
     run_lock,
     sharding,
 )
-from cloc_jax.runtime.console import console
+from cloc_jax.runtime.console import console, print_warnings
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.run_plan import FOLD, SEED, Plan, Setting, plan_runs
 from cloc_jax.training import loop
@@ -248,7 +248,9 @@ def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
 def _run_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     common = copy.deepcopy(plans[0].config)
     common.data.permute = 0
-    parts = assembly.build(common)
+    dataset = build_dataset(common)
+    print_warnings(dataset)
+    parts = assembly.build(common, dataset=dataset)
     runs = [RunFolder(folder / p.name) for p in plans]
     with contextlib.ExitStack() as stack:
         for run in runs:

@@ -36,7 +36,7 @@ from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.runtime.scalar_log import ScalarLog
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, train_step
+from cloc_jax.training import epoch_end, time_estimate, train_step
 
 Record = dict[str, Any]  # where a run is, as plain data
 LONG_STEP = 0.2  # seconds
@@ -55,6 +55,7 @@ class Run(NamedTuple):
     checkpoints: checkpoint.Checkpoints
     requests: interrupts.Requests
     scalars: ScalarLog
+    estimate: time_estimate.Estimate
 
 
 def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
@@ -65,6 +66,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     """
     # First the images: nobody should download weights and then have none.
     dataset = build_dataset(config)
+    print_dataset(dataset)  # before minutes of work on features
     config = encoder.resolve(config)
     parts = assembly.build(config, folder if resume else None, dataset=dataset)
     sharding.check_batch(config.train.batch_size, parts.mesh)
@@ -78,7 +80,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         folder.create(config.to_dict(), description)
     processes.wait("run folder")
     encoder.keep_trunk(parts.trunk, folder)
-    _announce(config, parts)
+    _announce(config, parts, parts.dataset.notes[len(dataset.notes) :])
     had_checkpoints = folder.checkpoints.is_dir()
     checkpoints = checkpoint.Checkpoints(
         folder.checkpoints,
@@ -108,7 +110,8 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         is_written=processes.is_first(),
     )
     with interrupts.requests() as requests, scalars:
-        run = Run(config, parts, folder, checkpoints, requests, scalars)
+        estimate = time_estimate.Estimate(config, parts)
+        run = Run(config, parts, folder, checkpoints, requests, scalars, estimate)
         while record["stage"] < len(parts.method.stages):
             record = StageRun(run, record).train()
     checkpoints.close()
@@ -237,6 +240,7 @@ class StageRun:
             if self.waits:
                 jax.block_until_ready(self.carry.step)
                 self.waits = time.monotonic() - started > LONG_STEP
+            self.run.estimate.after_step(self.carry)
             if self.step % every.log_steps == 0:
                 display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:
@@ -452,9 +456,10 @@ def _scalars(row: Record) -> dict[str, float]:
     }
 
 
-def _announce(config: ConfigDict, parts: assembly.Parts) -> None:
-    """What is about to be trained on, before it starts."""
-    print_dataset(parts.dataset)
+def _announce(config: ConfigDict, parts: assembly.Parts, notes: list[str]) -> None:
+    """What is about to be trained, before it starts; `notes` are those since then."""
+    for note in notes:
+        console.print(f"  {note}", soft_wrap=True)
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":

@@ -289,7 +289,7 @@ def test_what_is_inferred_is_said(tmp_path):
         miniatures.picture(root / str(i % 2) / f"{i}.png", i, (12 + i, 30), "L")
     dataset, _ = load("folder", root, tmp_path / "prepared", size=(64, 64))
     assert said(dataset, r"Ranks by the numbers of their folders: 0 < 1")
-    assert said(dataset, r"Images are from 12x30 to 23x30 \(height x width\), grey")
+    assert said(dataset, r"Images are from 12x30 to 23x30, median 18x30 \(height.*grey")
     assert said(dataset, r"data.channels=1 is enough")
     assert said(dataset, r"give data.group_pattern")
     miniatures.picture(root / "0" / "colour.png", 5, (12, 30))

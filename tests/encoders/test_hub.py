@@ -173,7 +173,7 @@ def test_the_token_goes_to_the_hub_only(server, tmp_path, monkeypatch):
     assert dict(server.requests) == {RESOLVE: "Bearer secret", STORE: None}
 
 
-def test_late_import_and_no_output(server, tmp_path):
+def test_late_import_and_one_line(server, tmp_path):
     code = """
 import pathlib, sys
 from cloc_jax.encoders.weights import hub, loading
@@ -189,7 +189,9 @@ assert constants.HF_HUB_DISABLE_TELEMETRY and constants.HF_HUB_DISABLE_XET
         capture_output=True,
         text=True,
     )
-    assert (process.stdout, process.stderr) == (f"{len(CONTENT)}\n", "")
+    said = f"  downloading the weights {NAME} from {server.address}, once, into "
+    said += f"{tmp_path / 'hub'}\n{len(CONTENT)}\n"
+    assert (process.stdout, process.stderr) == (said, "")
 
 
 @pytest.mark.parametrize(

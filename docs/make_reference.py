@@ -1,0 +1,227 @@
+"""Writes docs/reference.md: every setting, and every job with its flags.
+
+    python docs/make_reference.py
+
+Settings, defaults and explanations come from configs/base.py (the comments beside the
+fields), jobs from cloc_jax/jobs/command_line.py. A test fails where the page is stale.
+"""
+
+import argparse
+import ast
+import inspect
+import io
+import pathlib
+import re
+import sys
+import tokenize
+from typing import Any, NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference.md"
+sys.path.insert(0, str(ROOT))
+
+from cloc_jax.jobs import command_line  # noqa: E402
+from configs import base  # noqa: E402
+
+TOP = """\
+# Reference
+
+Written by `python docs/make_reference.py` from `configs/base.py` and the parsers in
+`cloc_jax/jobs/command_line.py`; edit those, not this page.
+
+- [Jobs](#jobs): what `launch.py` does, with the flags of each job.
+- [Settings](#settings): every field of a configuration, with its default.
+"""
+JOBS = """\
+## Jobs
+
+A job is the first word after `launch.py`; without one it trains. `--help` after a job
+prints what its table has.
+"""
+SETTINGS = """\
+## Settings
+
+Set on the command line with `--config.` before the name, such as
+`--config.train.batch_size=32`, or in a file of `configs/`, which states only what
+differs from these defaults. "ours" marks what the paper leaves open.
+"""
+TAKES = {
+    command_line.FULL: "Takes any setting as well.",
+    command_line.OF_RUN: "Uses the run's own settings; of others only `mesh.*`, "
+    "`data.root` and `data.prepared` can be given.",
+    "": "Takes no settings.",
+}
+
+
+class Remark(NamedTuple):
+    """What the source says of an assignment."""
+
+    before: str  # comment lines above it
+    beside: str  # comment at its end
+
+    def text(self) -> str:
+        return " ".join(filter(None, self))
+
+
+def main() -> None:
+    PAGE.write_text(page())
+    print(f"written: {PAGE}")
+
+
+def page() -> str:
+    """The whole page."""
+    jobs = [_job(name) for name in command_line.COMMANDS]
+    return "\n".join([TOP, JOBS, *jobs, SETTINGS, *_sections()])
+
+
+# --- jobs ---
+
+
+def _job(name: str) -> str:
+    command = command_line.COMMANDS[name]
+    lines = [f"### {name}", "", f"{command.help} {TAKES[command.settings]}", ""]
+    rows = [
+        (_flag(action), _meaning(action))
+        for action in command_line.parser(name)._actions
+        if "--help" not in action.option_strings
+    ]
+    return "\n".join(lines + (_table(("flag", "meaning"), rows) if rows else []))
+
+
+def _flag(action: argparse.Action) -> str:
+    """A flag as it is written, with the word for its value."""
+    if not action.option_strings:
+        return f"`{action.dest} …`"
+    flag = action.option_strings[0]
+    if action.nargs == 0:
+        return f"`{flag}`"
+    choices = ",".join(map(str, action.choices or ()))
+    word = action.metavar or (f"{{{choices}}}" if choices else action.dest.upper())
+    return f"`{flag}={word}`"
+
+
+def _meaning(action: argparse.Action) -> str:
+    """The help of a flag, with its default where the help does not tell it."""
+    text, default = (action.help or "").replace("%%", "%"), action.default
+    if isinstance(default, list):
+        default = ",".join(map(str, default))
+    is_told = "default" in text or default in (None, "", False, 0, -1)
+    return text if is_told else f"{text} (default: {default})"
+
+
+# --- settings ---
+
+
+def _sections() -> list[str]:
+    """A section per group of settings, in the order of base.py."""
+    remarks, groups, docs = _remarks()
+    # ConfigDict sorts by name; neighbours in the source explain each other.
+    order = {name: place for place, name in enumerate([*groups, *remarks])}
+    sections: dict[str, list[tuple[str, str, str]]] = {"": []}
+
+    def walk(part: Any, prefix: str) -> None:
+        def place(key: str) -> int:
+            return order.get(f"{prefix}{key}", order.get(f"stage.{key}", -1))
+
+        for key in sorted(part, key=place):
+            value, name = part[key], f"{prefix}{key}"
+            if hasattr(value, "to_dict"):
+                sections[name] = []
+                walk(value, f"{name}.")
+            else:
+                said = remarks.get(name) or _of_optimizer(name, remarks)
+                row = (f"`{name}`", f"`{_shown(value)}`", said)
+                sections[prefix.removesuffix(".")].append(row)
+
+    walk(base.get_config(), "")
+    written = []
+    for name, rows in sections.items():
+        intro = " ".join(filter(None, (docs.get(name, ""), groups.get(name, ""))))
+        if not (rows or intro):
+            continue
+        lines = [f"### {name or 'the whole run'}", ""]
+        lines += [intro, ""] if intro else []
+        if rows:
+            lines += _table(("setting", "default", "meaning"), rows)
+        written.append("\n".join(lines))
+    return written
+
+
+def _of_optimizer(name: str, remarks: dict[str, str]) -> str:
+    """What a field of a stage's own optimizer means: the same as the run's."""
+    field = name.rsplit(".", 1)[1]
+    return remarks.get(f"stage.{field}") or f"as `optimizer.{field}`, for this stage"
+
+
+def _remarks() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Comments by field, comments by group, and docstrings by group."""
+    source = inspect.getsource(base)
+    remarks, groups, docs = {}, {}, {}
+    comments = _comments(source)
+    for function in ast.parse(source).body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        prefix = _prefix(function.name)
+        if prefix:
+            docs[prefix.removesuffix(".")] = ast.get_docstring(function) or ""
+        for statement in function.body:
+            if not isinstance(statement, ast.Assign):
+                continue
+            target = ast.unparse(statement.targets[0])
+            if not re.fullmatch(r"[\w.]+", target) or "." not in target:
+                continue
+            name = prefix + target.partition(".")[2]
+            said = _remark(statement, comments)
+            is_group = re.match(r"ConfigDict\(|_\w+\(", ast.unparse(statement.value))
+            (groups if is_group else remarks)[name] = said.text()
+    docs.pop("stage", None)
+    return remarks, groups, docs
+
+
+def _prefix(function: str) -> str:
+    """Where the fields that a function of base.py sets belong."""
+    if function == "get_config":
+        return ""
+    return "stage." if function == "_stage" else f"method.{function[1:]}."
+
+
+def _comments(source: str) -> dict[int, tuple[str, bool]]:
+    """Comments by line, and whether they have the line for themselves."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            alone = token.line.lstrip().startswith("#")
+            found[token.start[0]] = (token.string.lstrip("# "), alone)
+    return found
+
+
+def _remark(statement: ast.stmt, comments: dict[int, tuple[str, bool]]) -> Remark:
+    beside, _ = comments.get(statement.end_lineno or 0, ("", False))
+    above, line = [], statement.lineno - 1
+    while comments.get(line, ("", False))[1]:
+        above.insert(0, comments[line][0])
+        line -= 1
+    return Remark(" ".join(above), beside)
+
+
+# --- words ---
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and value >= 1e-4:
+        return f"{value:g}" if value % 1 else f"{value:.1f}"
+    return repr(value)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [head, ("---",) * len(head), *rows]
+    return [f"| {' | '.join(_cell(c) for c in line)} |" for line in lines] + [""]
+
+
+def _cell(text: str) -> str:
+    """Text that neither ends the cell nor is taken for HTML."""
+    return re.sub(r"<(?=\w)", r"\\<", text.replace("|", r"\|"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Images that are there more than once: found, and others not taken for them."""
+
+import io
+import pathlib
+import shutil
+
+import miniatures
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance
+
+from cloc_jax.build import dataset
+from cloc_jax.data import content, duplicates
+from cloc_jax.data.drawn_knees import Knees
+from cloc_jax.data.layouts.listing import Item
+from cloc_jax.data.source import InMemory
+from configs import folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def hashes_of(images):
+    arrays = [np.atleast_3d(np.asarray(image)) for image in images]
+    return duplicates.perceptual_hashes(InMemory(arrays, list(map(str, arrays))))
+
+
+def knees(count, size=(96, 96)):
+    source = Knees(count, start=0, seed=0, size=size)
+    return [Image.fromarray(source[i][:, :, 0]) for i in range(count)]
+
+
+def test_identical_files_are_found_whatever_their_names(tmp_path):
+    for number, name in enumerate(["a/1.png", "a/2.png", "b/1.png", "b/3.png"]):
+        miniatures.picture(tmp_path / name, number % 3)
+    names = ["a/1.png", "a/2.png", "b/1.png", "b/3.png"]
+    items = [Item(name, tmp_path / name, 0) for name in names]
+    assert duplicates.identical(items) == [["a/1.png", "b/3.png"]]
+
+
+def test_identical_rows_of_an_array_are_found(tmp_path):
+    file = miniatures.retinamnist(tmp_path)
+    with np.load(file) as arrays:
+        changed = dict(arrays)
+    changed["test_images"][3] = changed["train_images"][5]
+    np.savez(file, **changed)
+    items = [
+        Item(f"{split}/{i}", file, 0, row=(f"{split}_images", i))
+        for split, count in (("train", 20), ("test", 10))
+        for i in range(count)
+    ]
+    assert duplicates.identical(items) == [["test/3", "train/5"]]
+
+
+def test_the_answer_is_kept_beside_prepared_images(tmp_path, monkeypatch):
+    for name in ("1.png", "2.png"):
+        miniatures.picture(tmp_path / name)
+    items = [Item(name, tmp_path / name, 0) for name in ("1.png", "2.png")]
+    found = duplicates.identical(items, kept=tmp_path)
+    assert found == [["1.png", "2.png"]]
+
+    def fail(*_, **__):
+        raise AssertionError("files are read again")
+
+    monkeypatch.setattr(content, "digests", fail)
+    assert duplicates.identical(items, kept=tmp_path) == found
+    (tmp_path / duplicates.KEPT).write_text("[[")  # damaged: computed again
+    with pytest.raises(AssertionError, match="read again"):
+        duplicates.identical(items, kept=tmp_path)
+
+
+def test_changed_copies_are_near_and_other_images_are_not():
+    originals = knees(60)
+    first = originals[0]
+    data = io.BytesIO()
+    first.save(data, "JPEG", quality=60)
+    copies = [
+        Image.open(data),
+        first.resize((64, 64), Image.Resampling.BOX),
+        first.resize((150, 150), Image.Resampling.BILINEAR),
+        ImageEnhance.Brightness(first).enhance(1.1),
+        ImageEnhance.Contrast(first).enhance(1.2),
+        first.convert("RGB"),
+    ]
+    hashes, flat = hashes_of([*originals, *copies])
+    assert not flat.any()
+    pairs = {(p.first, p.second) for p in duplicates.near_pairs(hashes)}
+    assert {(0, 60 + i) for i in range(len(copies))} <= pairs
+    assert not any(second < 60 for _, second in pairs)
+
+
+def test_images_of_one_level_are_flat():
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8)
+    _, flat = hashes_of(
+        [np.zeros((40, 40), np.uint8), np.full((30, 30), 200, np.uint8), noise]
+    )
+    assert flat.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("bits", [0, 5, 100, 128])
+def test_near_pairs_are_those_of_the_slow_way(bits, monkeypatch):
+    monkeypatch.setattr(duplicates, "_BLOCK", 7)  # several blocks, the last not full
+    rng = np.random.default_rng(bits)
+    hashes = rng.integers(0, 2**63, (40, 4), np.uint64)
+    hashes[33] = hashes[4]
+    hashes[20] = hashes[19] ^ np.uint64(7)  # three bits of each word
+    slow = sorted(
+        (sum(int(a ^ b).bit_count() for a, b in zip(x, y, strict=True)), i, j)
+        for i, x in enumerate(hashes)
+        for j, y in enumerate(hashes)
+        if i < j
+    )
+    wanted = [(i, j, apart) for apart, i, j in slow if apart <= bits]
+    assert duplicates.near_pairs(hashes, bits=bits) == wanted
+    assert (4, 33, 0) in wanted
+
+
+def test_a_set_of_copies_only_does_not_list_millions():
+    hashes = np.zeros((3000, 4), np.uint64)
+    assert len(duplicates.near_pairs(hashes, most=500)) == 500
+
+
+def test_identical_images_stay_together_when_splits_are_carved():
+    def item(name, split=None, group=None):
+        return Item(name, pathlib.Path(name), 0, split, group)
+
+    alone = [item("a"), item("b"), item("c")]
+    a, b, c = duplicates.grouped(alone, [["a", "c"]])
+    assert a.group == c.group != b.group
+    assert duplicates.grouped(alone, []) == alone
+    people = [item("a", group="x"), item("b", group="x"), item("c", group="y")]
+    assert len({i.group for i in duplicates.grouped(people, [["b", "c"]])}) == 1
+    shipped = [item("a", "train"), item("b", "test")]
+    assert duplicates.grouped(shipped, [["a", "b"]]) == shipped
+
+
+def test_carved_splits_of_own_images_share_no_image(tmp_path):
+    root = miniatures.folder(tmp_path / "data", (20, 20))
+    for rank in range(2):
+        for i in range(10):
+            copied = root / str(rank) / f"{i:02d}.png"
+            shutil.copy(copied, copied.with_name(f"{i:02d}_copy.png"))
+    config = folder.get_config()
+    config.data.root = str(root)
+    found = dataset.load(config)
+    assert len(found.details["identical"]) == 20
+    assert not any("identical" in note for note in found.notes)
+    for source in found.splits.values():
+        copies = {i for i in source.ids if "copy" in i}
+        assert {i.replace("_copy", "") for i in copies} <= set(source.ids)

@@ -1,0 +1,73 @@
+"""The estimate of hours: its arithmetic, when it is told, and what it suggests."""
+
+import importlib
+
+import pytest
+import tiny_runs
+
+from cloc_jax.build import assembly
+from cloc_jax.training import time_estimate
+
+
+@pytest.fixture(scope="module")
+def config():
+    return tiny_runs.tiny(train__max_epochs=100)
+
+
+@pytest.fixture(scope="module")
+def parts(config):
+    return assembly.build(config)
+
+
+def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
+    steps = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
+    # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
+    one, two = (steps.steps_per_epoch + n / 8 / 3 for n in (68, 20))
+    (line,) = time_estimate.tell(config, parts, 3.0, 3)
+    assert f"{3 * one:.0f} s per epoch" in line
+    assert f"about {20 * 3 * (one + two) / 60:.0f} min if stages end after 20" in line
+    assert f"{100 * 3 * (one + two) / 60:.0f} min at most" in line
+
+
+def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
+    _, advice = time_estimate.tell(config, parts, 60.0, 3)
+    assert advice.endswith("--config=configs/drawn_frozen.py")
+
+
+def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
+    times = iter([100.0, 102.0, 104.0, 106.0])
+    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    for step in range(3):
+        estimate.after_step(step)
+    assert capsys.readouterr().out == ""
+    estimate.after_step(3)
+    assert "estimated from 3 steps" in capsys.readouterr().out
+    estimate.after_step(4)  # the clock would be exhausted
+    assert capsys.readouterr().out == ""
+
+
+def test_a_slow_step_is_enough(config, parts, capsys):
+    times = iter([0.0, 50.0])
+    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    estimate.after_step(0)
+    estimate.after_step(1)
+    assert "estimated from 1 step after" in capsys.readouterr().out
+
+
+def test_frozen_encoders_need_no_estimate(config, parts, capsys):
+    frozen = tiny_runs.tiny(encoder__frozen=True)
+    time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0).after_step(0)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    "synthetic folder koa idrid adience hid bracs clap2015 retinamnist".split(),
+)
+def test_the_file_that_is_suggested_exists_and_is_frozen(name):
+    config = tiny_runs.tiny(data__name=name)
+    file = time_estimate.frozen_config(config).removesuffix(".py")
+    found = importlib.import_module(f"configs.{file}").get_config()
+    assert found.data.name == name
+    assert found.encoder.frozen and found.head.projection == 128
+    assert found.encoder.weights and found.encoder.name == "resnet50"
