@@ -143,6 +143,13 @@ def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
         "average.",
         soft_wrap=True,
     )
+    low_end, high_end = sets.over_slices()
+    console.print(
+        f"  {100 * sets.coverage:g}% is a mean over calibration slices; single slices "
+        f"of {sets.images} images mostly give {100 * low_end:.1f}% to "
+        f"{100 * high_end:.1f}%",
+        soft_wrap=True,
+    )
     if num_ranks > FEW:
         return
     table = Table(box=None, pad_edge=False)

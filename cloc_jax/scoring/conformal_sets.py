@@ -45,6 +45,22 @@ class PredictionSets:
         last = probabilities.shape[1] - 1
         return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
 
+    def over_slices(self) -> Interval:
+        """Where the coverage lies for 95% of all calibration slices of this size.
+
+        The coverage asked for is a mean over slices. With a given one it follows a
+        beta distribution, whatever the network, where no probabilities are equal.
+        """
+        from scipy import special  # late: it takes a while
+
+        wanted = _wanted(self.images, self.coverage)
+        ends = ((1 - intervals.LEVEL) / 2, (1 + intervals.LEVEL) / 2)
+        low, high = (
+            float(special.betaincinv(wanted, self.images + 1 - wanted, end))
+            for end in ends
+        )
+        return Interval(low, high)
+
     def describe(self) -> str:
         """What it does, in words."""
         return (

@@ -163,9 +163,9 @@ class Decision:
                 for name, (missed, alarm) in self.costs.items()
             }
         if self.thresholds is not None:
-            by_name = isinstance(self.max_missed, Mapping)
+            share = self.max_missed
             fields["thresholds"] = dict(self.thresholds)
-            fields["max_missed"] = dict(self.max_missed) if by_name else self.max_missed
+            fields["max_missed"] = dict(share) if isinstance(share, Mapping) else share
             fields["guarantee"] = self.guarantee
         if self.sets is not None:
             fields["sets"] = dataclasses.asdict(self.sets)

@@ -93,6 +93,23 @@ def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
     assert np.mean(shares) < coverage + 1 / (count + 1) + 4 * error
 
 
+def test_single_slices_vary_as_much_as_is_said():
+    p, true = drawn(0, count=200_000, spread=1.0)
+    parts = np.split(np.random.default_rng(2).permutation(len(true)), 1000)
+    shares = conformal_sets.share_before(p)[np.arange(len(true)), true]
+    low, high = conformal_sets.fit(p[:200], true[:200], 0.9).over_slices()
+    coverage = [
+        np.mean(shares <= conformal_sets.fit(p[part], true[part], 0.9).level)
+        for part in parts
+    ]
+    assert 0.85 < low < 0.9 < high < 0.95
+    assert (
+        0.92
+        < np.mean((low <= np.array(coverage)) & (np.array(coverage) <= high))
+        < 0.98
+    )
+
+
 def test_equal_probabilities_only_add_to_the_coverage():
     shares = []
     for seed in range(300):
