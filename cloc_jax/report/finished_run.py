@@ -9,8 +9,9 @@ from cloc_jax.build.assembly import Parts
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
-from cloc_jax.report import html_page, pictures, run_scores
+from cloc_jax.report import html_page, pictures, run_scores, thumbnails
 from cloc_jax.runtime import processes
+from cloc_jax.scoring import metrics
 
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
@@ -35,6 +36,7 @@ def write_results(run: TrainedRun, parts: Parts) -> run_scores.Results:
             found=results.test,
             images=test.original(),
         )
+        _write_thumbnails(folder.path / thumbnails.NAME, results, parts.dataset)
         html_page.write_report(folder.path)
     return results
 
@@ -50,3 +52,20 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
             image = source.original()[int(item)]  # `predict` prepares it
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
             cv2.imwrite(str(path / f"grade-{name}.png"), colours_swapped)
+
+
+def _write_thumbnails(
+    path: pathlib.Path, results: run_scores.Results, dataset: Dataset
+) -> None:
+    """Small pictures of the test images that a reader will ask for first."""
+    scores, test = results.metrics, results.test
+    boundaries = scores["final"]["test"]["boundaries"]
+    matter = metrics.boundaries_that_matter(boundaries, scores["critical"])
+    order = thumbnails.by_interest(
+        test.true,
+        test.predicted,
+        test.probabilities,
+        [list(boundaries).index(name) for name in matter],
+    )
+    images = dataset.splits["test"].original()
+    thumbnails.write(path, images.__getitem__, test.items, order)
