@@ -8,6 +8,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 import tempfile
 
+import chromium
 import jax
 import pytest
 
@@ -51,3 +52,14 @@ def shared() -> pathlib.Path:
     if "CLOC_SHARED" not in os.environ:
         pytest.skip("CLOC_SHARED is not set: no real data on this machine")
     return pathlib.Path(os.environ["CLOC_SHARED"])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says aloud what was not tested for want of a browser."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(chromium.MISSING in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(
+            f"!!! {chromium.MISSING} !!! Install chromium and chromium-driver.",
+            red=True,
+            bold=True,
+        )

@@ -159,8 +159,11 @@ def _decide(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--max-missed",
         type=float,
+        action="append",
+        default=[],
         metavar="SHARE",
-        help="the largest share of the images above the boundary that may be put below",
+        help="the largest share of the images above the boundary that may be put "
+        "below; repeat the flag to give each --boundary its own, in the same order",
     )
     p.add_argument(
         "--cost",
@@ -175,6 +178,14 @@ def _decide(p: argparse.ArgumentParser) -> None:
         "--guarantee",
         action="store_true",
         help="hold --max-missed by conformal risk control; needs a run trained with "
+        "--config.data.calibration_fraction above 0",
+    )
+    p.add_argument(
+        "--coverage",
+        type=float,
+        metavar="SHARE",
+        help="sets of neighbouring ranks that hold the true one for this share of "
+        "images; alone or beside the others; needs a run trained with "
         "--config.data.calibration_fraction above 0",
     )
     p.add_argument("--remove", action="store_true", help="take the saved decision away")

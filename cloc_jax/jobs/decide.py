@@ -2,52 +2,63 @@
 
 Reads what evaluation wrote, no images. The temperature and, without a guarantee, the
 thresholds come from the validation data; with one, the thresholds come from the
-calibration data. The test data only show what was bought and what it cost.
+calibration data, as prediction sets do. The test data only show what was bought and
+what it cost.
 """
 
 import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from rich.table import Table
-
+from cloc_jax.jobs import decision_effects
+from cloc_jax.jobs.decision_effects import Graded
+from cloc_jax.report import html_page
 from cloc_jax.runtime import atomic_files, checked_files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import calibration, decisions, intervals, metrics, predictions
+from cloc_jax.scoring import (
+    calibration,
+    conformal_sets,
+    decisions,
+    metrics,
+    predictions,
+)
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.intervals import Interval
 from cloc_jax.scoring.predictions import Predictions
 
-FEW = 10  # ranks whose counts are shown
 CALIBRATION = "calibration"  # the split, as data/carving.py names it
+_LABELS = ("costs", "thresholds", "max_missed", "guarantee")  # fields that choose them
 
 
 def decide(
     folder: folders.RunFolder,
     *,
     boundaries: Sequence[str] = (),
-    max_missed: float | None = None,
+    max_missed: float | Sequence[float] = (),
     costs: Sequence[str] = (),
     guarantee: bool = False,
+    coverage: float | None = None,
 ) -> Decision:
     """Writes decision.json into a run's folder and prints what it changes on test.
 
-    A decision that was there before is kept under another name.
+    A decision that was there before is kept under another name. Of labels and sets,
+    what is not asked for stays as it was saved. Where the run has a report, it is
+    written again.
 
     Args:
       folder: of a finished run.
       boundaries: where `max_missed` holds; the run's critical ones if none is named.
       max_missed: the largest share of the images above a boundary that may be put
-        below it.
+        below it; one for all boundaries, or one for each that is named.
       costs: in place of that, such as "1|2=5" or "1|2=5:1".
       guarantee: whether `max_missed` holds by conformal risk control.
+      coverage: the share of prediction sets that have to hold the true rank.
     """
-    _check(boundaries, max_missed, costs, guarantee)
+    shares = [max_missed] if isinstance(max_missed, float | int) else list(max_missed)
+    _check(boundaries, shares, costs, guarantee, coverage)
     scores = folder.read_metrics()
     ranks = [str(rank) for rank in scores["ranks"]]
     digest = scores.get("files", {}).get(predictions.NAME, "")
@@ -55,24 +66,41 @@ def decide(
     _check_counts(found, folder, scores)
     val = _with_probabilities(found, "val", folder, scores)
     temperature = calibration.fit_temperature(val.probabilities, val.true)
+    before = _saved(folder, ranks, temperature)
+    sets = None if before is None else before.sets
+    if coverage is not None:
+        held = _with_probabilities(found, CALIBRATION, folder, scores)
+        at = calibration.apply_temperature(held.probabilities, temperature)
+        sets = conformal_sets.fit(at, held.true, coverage)
+    elif sets is not None:
+        console.print("prediction sets stay as they were saved")
+    choice: dict[str, Any] = {}
+    fitted = None
     if costs:
-        decision = Decision(tuple(ranks), temperature, costs=_costs(costs, ranks))
-        shown, fitted = list(decision.costs or {}), None
-    else:
-        assert max_missed is not None
-        shown = _boundaries(boundaries, scores, ranks)
+        choice = {"costs": _costs(costs, ranks)}
+    elif shares:
+        targets = _targets(boundaries, shares, scores, ranks)
         fitted = val
         if guarantee:
             fitted = _with_probabilities(found, CALIBRATION, folder, scores)
-        decision = _by_missed(fitted, temperature, shown, ranks, max_missed, guarantee)
+        choice = _by_missed(fitted, temperature, targets, ranks, guarantee)
+    elif before is not None and before.chooses_labels:
+        choice = {name: getattr(before, name) for name in _LABELS}
+        console.print("labels stay as the saved decision chooses them")
+    decision = Decision(tuple(ranks), temperature, sets=sets, **choice)
+    shown = list(decision.costs or decision.thresholds or {})
     test = None
     if "test" in found:
         test = _with_probabilities(found, "test", folder, scores)
     _save(folder, decision)  # once all that it needs was there
-    _say_decision(decision, val, fitted)
+    decision_effects.say_decision(decision, val, fitted)
     if test:
-        _show(test, decision, shown)
-        _say_price(test, decision, shown)
+        if decision.chooses_labels:
+            decision_effects.show_labels(test, decision, shown)
+            decision_effects.say_price(test, decision, shown)
+        if sets is not None:
+            decision_effects.say_sets(test, decision, sets)
+    _draw_again(folder)
     console.print(
         f"written to {folder.decision}; `predict` now goes by it, and --remove takes "
         "it away",
@@ -90,10 +118,18 @@ def remove(folder: folders.RunFolder) -> None:
         )
     kept = atomic_files.unused(folder.decision)
     folder.decision.rename(kept)
+    _draw_again(folder)
     console.print(
         f"taken away, and kept as {kept.name}; `predict` gives the most probable rank",
         soft_wrap=True,
     )
+
+
+def _draw_again(folder: folders.RunFolder) -> None:
+    """Brings the run's report, where there is one, up to the decision."""
+    if (folder.path / html_page.NAME).is_file():
+        page = html_page.write_report(folder.path)
+        console.print(f"report  {page}", soft_wrap=True)
 
 
 # --- what is asked for ---
@@ -101,32 +137,61 @@ def remove(folder: folders.RunFolder) -> None:
 
 def _check(
     boundaries: Sequence[str],
-    max_missed: float | None,
+    max_missed: Sequence[float],
     costs: Sequence[str],
     guarantee: bool,
+    coverage: float | None,
 ) -> None:
-    if (max_missed is None) == (not costs):
+    if (max_missed and costs) or not (max_missed or costs or coverage is not None):
         raise ValueError(
             "decide needs either --max-missed, such as --boundary='1|2' "
             "--max-missed=0.05 for at most 5% of the images above 1|2 put below it, or "
             "--cost, such as --cost='1|2=5' for mistakes there that cost 5 times as "
-            "much as at other boundaries."
+            "much as at other boundaries; or --coverage, such as --coverage=0.9 for "
+            "sets of ranks that hold the true one in 90% of images."
         )
-    if costs and (boundaries or guarantee):
+    if coverage is not None and not 0 < coverage < 1:
+        raise ValueError(
+            f"--coverage is {coverage:g}; it is the share of sets that have to hold "
+            "the true rank, between 0 and 1, such as 0.9."
+        )
+    if not max_missed and (boundaries or guarantee):
         given = "--boundary" if boundaries else "--guarantee"
         raise ValueError(
             f"{given} belongs to --max-missed; --cost names its boundaries itself and "
-            "guarantees nothing. Leave it out."
+            "guarantees nothing, and --coverage has no boundary. Leave it out."
         )
-    if max_missed is not None and not 0 <= max_missed < 1:
-        raise ValueError(
-            f"--max-missed is {max_missed:g}; it is the share of images above the "
-            "boundary that may be put below it, from 0 up and below 1, such as 0.05."
-        )
-    if guarantee and not max_missed:
+    for share in max_missed:
+        if not 0 <= share < 1:
+            raise ValueError(
+                f"--max-missed is {share:g}; it is the share of images above the "
+                "boundary that may be put below it, from 0 up and below 1, such as "
+                "0.05."
+            )
+    if guarantee and not all(max_missed):
         raise ValueError(
             "--max-missed=0 cannot be guaranteed; use a number above 0, such as 0.05."
         )
+
+
+def _targets(
+    given: Sequence[str],
+    max_missed: Sequence[float],
+    scores: Mapping[str, Any],
+    ranks: Sequence[str],
+) -> dict[str, float]:
+    """The share that may be missed at each boundary, low to high."""
+    names = _boundaries(given, scores, ranks)
+    if len(max_missed) == 1:
+        return dict.fromkeys(names, max_missed[0])
+    if len(set(given)) != len(given) or len(given) != len(max_missed):
+        raise ValueError(
+            f"--max-missed is given {len(max_missed)} times and --boundary "
+            f"{len(given)} times; give it once for all boundaries, or once for each "
+            "that is named, in the same order."
+        )
+    by_name = dict(zip(given, max_missed, strict=True))
+    return {name: by_name[name] for name in names}
 
 
 def _boundaries(
@@ -175,14 +240,6 @@ def _costs(
 # --- what the run has ---
 
 
-class Graded(NamedTuple):
-    """Images of a split with their probabilities."""
-
-    true: np.ndarray
-    predicted: np.ndarray
-    probabilities: np.ndarray
-
-
 def _with_probabilities(
     found: Mapping[str, Predictions],
     split: str,
@@ -192,10 +249,11 @@ def _with_probabilities(
     if split not in found:
         if split == CALIBRATION:
             raise ValueError(
-                f"{folder.path} was trained without a calibration slice, and a "
-                "guarantee may not use images that anything else was chosen on. Train "
-                "a run with --config.data.calibration_fraction=0.1, or leave out "
-                "--guarantee: thresholds then come from the validation data."
+                f"{folder.path} was trained without a calibration slice, and neither "
+                "--coverage nor --guarantee may use images that anything else was "
+                "chosen on. Train a run with --config.data.calibration_fraction=0.1, "
+                "or leave the flag out: thresholds of --max-missed then come from the "
+                "validation data."
             )
         raise ValueError(
             f"{folder.path / predictions.NAME} has no {split} images; "
@@ -229,26 +287,38 @@ def _check_counts(
 def _by_missed(
     fitted: Graded,
     temperature: float,
-    shown: Sequence[str],
+    targets: Mapping[str, float],
     ranks: Sequence[str],
-    max_missed: float,
     guarantee: bool,
-) -> Decision:
+) -> dict[str, Any]:
+    """The fields of a decision by thresholds."""
     names = metrics.boundary_names(ranks)
+    is_one = len(set(targets.values())) == 1
     thresholds = decisions.fit_thresholds(
         calibration.apply_temperature(fitted.probabilities, temperature),
         fitted.true,
-        {name: names.index(name) for name in shown},
-        max_missed,
+        {name: names.index(name) for name in targets},
+        targets,
         guarantee,
     )
-    return Decision(
-        tuple(ranks),
-        temperature,
-        thresholds=thresholds,
-        max_missed=max_missed,
-        guarantee=guarantee,
-    )
+    return {
+        "thresholds": thresholds,
+        "max_missed": next(iter(targets.values())) if is_one else dict(targets),
+        "guarantee": guarantee,
+    }
+
+
+def _saved(
+    folder: folders.RunFolder, ranks: Sequence[str], temperature: float
+) -> Decision | None:
+    """The decision there is, if it goes with the probabilities there are."""
+    if not folder.decision.is_file():
+        return None
+    try:
+        decision = Decision.from_json(folder.decision.read_text(), ranks)
+    except ValueError:
+        return None  # it is kept under another name
+    return decision if decision.temperature == temperature else None
 
 
 def _save(folder: folders.RunFolder, decision: Decision) -> None:
@@ -261,143 +331,3 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
         shutil.copy2(path, kept)
         console.print(f"the decision before this one is kept as {kept.name}")
     atomic_files.write_json(path, fields)
-
-
-# --- what is said of it ---
-
-
-class Tally(NamedTuple):
-    """How labels fare at a boundary."""
-
-    missed: int
-    above: int
-    false_alarms: int
-    below: int
-
-
-def _tally(true: np.ndarray, labels: np.ndarray, h: int) -> Tally:
-    above = true > h
-    return Tally(
-        int((above & (labels <= h)).sum()),
-        int(above.sum()),
-        int((~above & (labels > h)).sum()),
-        int((~above).sum()),
-    )
-
-
-def _say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> None:
-    for line in decision.describe():
-        console.print(line, soft_wrap=True)
-    before, after = (
-        metrics.negative_log_likelihood(p, val.true)
-        for p in (val.probabilities, decision.calibrated(val.probabilities))
-    )
-    console.print(
-        f"  temperature from {len(val.true)} validation images, whose NLL goes from "
-        f"{before:.3f} to {after:.3f}",
-        soft_wrap=True,
-    )
-    if fitted is None:
-        return
-    source = "calibration" if decision.guarantee else "validation"
-    names = metrics.boundary_names(decision.ranks)
-    labels = decision.apply(fitted.probabilities)
-    for name in decision.thresholds or {}:
-        h = names.index(name)
-        now, then = (_tally(fitted.true, x, h) for x in (labels, fitted.predicted))
-        console.print(
-            f"  threshold from {now.above} {source} images above {name}: {now.missed} "
-            f"of them missed, {then.missed} without the decision",
-            soft_wrap=True,
-        )
-
-
-def _show(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
-    """A table of the test split, before the decision and after it."""
-    num_ranks = len(decision.ranks)
-    names = metrics.boundary_names(decision.ranks)
-    labels = {"before": test.predicted, "after": decision.apply(test.probabilities)}
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{len(test.true)} test images", justify="left")
-    for column in labels:
-        table.add_column(column, justify="right")
-    columns = []
-    for given in labels.values():
-        counts = metrics.confusion_matrix(test.true, given, num_ranks)
-        scores, ends = intervals.scores(counts[None]), intervals.bootstrap(counts)
-        right = int(np.trace(counts))
-        cells = {
-            "accuracy": _share(right, len(test.true)),
-            "MAE": _number(float(scores["mae"][0]), ends["mae"]),
-            "QWK": _number(float(scores["qwk"][0]), ends["qwk"]),
-        }
-        for name in shown:
-            tally = _tally(test.true, given, names.index(name))
-            cells[f"missed at {name}"] = _share(tally.missed, tally.above)
-            cells[f"false alarms at {name}"] = _share(tally.false_alarms, tally.below)
-        if decision.costs is not None:
-            cost = (counts * decision.cost_matrix()).sum() / len(test.true)
-            cells["mean cost of an image"] = f"{cost:.3f}"
-        for rank, count in enumerate(counts.sum(0) if num_ranks <= FEW else ()):
-            truly = int(counts[rank].sum())
-            cells[f"graded {decision.ranks[rank]} ({truly} truly are)"] = str(count)
-        columns.append(cells)
-    for title in columns[0]:
-        table.add_row(title, *(cells[title] for cells in columns))
-    console.print(table)
-    console.print("  in brackets: 95% intervals", soft_wrap=True)
-
-
-def _say_price(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
-    """What was bought and what it cost, one sentence per boundary."""
-    names = metrics.boundary_names(decision.ranks)
-    labels = decision.apply(test.probabilities)
-    accuracy = [np.mean(given == test.true) for given in (test.predicted, labels)]
-    for name in shown:
-        h = names.index(name)
-        then, now = (_tally(test.true, x, h) for x in (test.predicted, labels))
-        fewer = then.missed - now.missed
-        more = now.false_alarms - then.false_alarms
-        text = (
-            f"Of the {now.above} test images above {name}, {now.missed} are put below "
-            f"it, {_change(-fewer)}; of the {now.below} below it, "
-            f"{now.false_alarms} are put above, {_change(more)}; accuracy goes from "
-            f"{accuracy[0]:.3f} to {accuracy[1]:.3f}."
-        )
-        console.print(text, soft_wrap=True)
-        if decision.max_missed is not None and now.above:
-            console.print(_against_target(now, decision.max_missed), soft_wrap=True)
-
-
-def _against_target(tally: Tally, target: float) -> str:
-    """Whether what is missed on test agrees with what was asked for."""
-    low, high = intervals.binomial(tally.missed, tally.above)
-    rate = tally.missed / tally.above
-    verdict = "agrees with"
-    if low > target:
-        verdict = "is above"
-    elif high < target:
-        verdict = "is below"
-    return (
-        f"The missed rate on test, {100 * rate:.1f}% (95% interval {100 * low:.1f}% to "
-        f"{100 * high:.1f}%), {verdict} the target of {100 * target:g}%."
-    )
-
-
-def _change(more: int) -> str:
-    if not more:
-        return "as many as before"
-    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than before"
-
-
-def _share(count: int, total: int) -> str:
-    if not total:
-        return "–"
-    low, high = intervals.binomial(count, total)
-    return f"{100 * count / total:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _number(value: float, ends: Interval) -> str:
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:.3f} ({ends.low:.3f} to {ends.high:.3f})"

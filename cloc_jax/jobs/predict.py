@@ -16,11 +16,15 @@ from cloc_jax.data.source import InMemory
 from cloc_jax.runtime import atomic_files, os_errors
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import rank_probabilities
+from cloc_jax.scoring import conformal_sets, rank_probabilities
 from cloc_jax.scoring.decisions import Decision
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
 MOST_LIKELY = "most_likely"  # column beside what a decision chose
+SET = (
+    "set_from",
+    "set_to",
+)  # columns of a prediction set: its lowest rank, its highest
 
 
 def predict(
@@ -44,8 +48,10 @@ def predict(
     for start in range(0, len(files), chunk):
         rows += _predict_some(run, files[start : start + chunk], chunk, decision)
     columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
-    if decision:
+    if decision and decision.chooses_labels:
         columns.insert(2, MOST_LIKELY)
+    if decision and decision.sets:
+        columns[-1:-1] = SET
     table = [[row.get(column, "") for column in columns] for row in rows]
     atomic_files.write_csv(target, [columns, *table])
     _show(rows, ranks)
@@ -94,11 +100,17 @@ def _predict_some(
                 "the run has a saved decision, but its method gives no probabilities; "
                 "take it away with `launch.py decide --run=DIR --remove`."
             )
-        most_likely, labels = probabilities.argmax(1), decision.apply(probabilities)
+        if decision.chooses_labels:
+            most_likely, labels = probabilities.argmax(1), decision.apply(probabilities)
+            for row, label in zip(read, most_likely, strict=True):
+                row[MOST_LIKELY] = ranks[label]
+        if decision.sets:
+            for row, *ends in zip(
+                read, *decision.apply_sets(probabilities), strict=True
+            ):
+                row |= dict(zip(SET, (ranks[end] for end in ends), strict=True))
         probabilities = decision.calibrated(probabilities)
         expected = probabilities @ np.arange(len(ranks))
-        for row, label in zip(read, most_likely, strict=True):
-            row[MOST_LIKELY] = ranks[label]
     for i, row in enumerate(read):
         row["predicted"] = ranks[labels[i]]
         row["expected"] = f"{expected[i]:.3f}"
@@ -169,6 +181,9 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
     is_decided = any(MOST_LIKELY in row for row in rows)
     if is_decided:
         table.add_column("most likely", justify="right")
+    has_sets = any(SET[0] in row for row in rows)
+    if has_sets:
+        table.add_column("set", justify="right")
     few = len(ranks) <= 10
     for rank in ranks if few else ():
         table.add_column(f"p({rank})", justify="right")
@@ -178,6 +193,9 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
             continue
         chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
         chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]
+        if has_sets:
+            low, high = (ranks.index(row[end]) for end in SET)
+            chosen.append(conformal_sets.written(low, high, ranks))
         table.add_row(row["file"], *chosen, *(chances if few else ()))
     console.print(table)
     if len(rows) > SHOWN:

@@ -122,6 +122,7 @@ def run_decide(request: Request) -> int:
         "max_missed": request.arguments.max_missed,
         "costs": request.arguments.cost,
         "guarantee": request.arguments.guarantee,
+        "coverage": request.arguments.coverage,
     }
     if not request.arguments.remove:
         with folder.held("decide"):

@@ -9,8 +9,9 @@ from cloc_jax.build.assembly import Parts
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
-from cloc_jax.report import html_page, pictures, run_scores
+from cloc_jax.report import html_page, pictures, run_scores, thumbnails
 from cloc_jax.runtime import atomic_files, processes
+from cloc_jax.scoring import metrics
 
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
@@ -36,6 +37,7 @@ def write_results(run: TrainedRun, parts: Parts) -> run_scores.Results:
             found=results.test,
             images=test.original(),
         )
+        _write_thumbnails(folder.path / thumbnails.NAME, results, parts.dataset)
         html_page.write_report(folder.path, results.metrics)
         # Last: a run that counts as finished has all of it.
         run_scores.finish(folder, results)
@@ -54,3 +56,20 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
             data = cv2.imencode(".png", colours_swapped)[1].tobytes()
             atomic_files.write_bytes(path / f"grade-{name}.png", data)
+
+
+def _write_thumbnails(
+    path: pathlib.Path, results: run_scores.Results, dataset: Dataset
+) -> None:
+    """Small pictures of the test images that a reader will ask for first."""
+    scores, test = results.metrics, results.test
+    boundaries = scores["final"]["test"]["boundaries"]
+    matter = metrics.boundaries_that_matter(boundaries, scores["critical"])
+    order = thumbnails.by_interest(
+        test.true,
+        test.predicted,
+        test.probabilities,
+        [list(boundaries).index(name) for name in matter],
+    )
+    images = dataset.splits["test"].original()
+    thumbnails.write(path, images.__getitem__, test.items, order)

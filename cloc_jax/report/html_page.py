@@ -1,29 +1,33 @@
-"""A run folder as one HTML page that a person can open, print and send."""
+"""A run folder as one HTML page that a person can open, print and send.
 
-import base64
-import csv
-import io
-import json
-import math
+All it shows is there without scripts; where a browser runs them, decisions can be
+moved, images looked through, and plots say their values. page/ has its parts.
+"""
+
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
-from PIL import Image
 
-from cloc_jax.report import published
-from cloc_jax.runtime import atomic_files, checked_files
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.report import (
+    page_data,
+    page_parts,
+    published,
+    run_files,
+    thumbnails,
+    written_numbers,
+)
+from cloc_jax.runtime import atomic_files
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions, metrics
+from cloc_jax.scoring import conformal_sets, metrics
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.predictions import Predictions
 
 NAME = "report.html"
-DASH = "–"  # stands for a number that is not defined
 MANY_ROWS = 15  # longer tables are folded away
 WORST = 10  # mistakes shown
 COLLAPSED = 0.02  # a margin below it asks for next to nothing
-MIME = {".png": "image/png", ".jpg": "image/jpeg"}
 # Of the headline cards: key, title, how to write it.
 HEADLINES = (
     ("accuracy", "Accuracy", "percent"),
@@ -45,6 +49,7 @@ def write_report(
     Reads nothing but files of that folder, and the studies of the margins that lie in
     it or beside it. Where a file is missing, the page says so in its place, except
     for `metrics.json`: it must be there, unless `results` has what it would hold.
+    Images have thumbnails as far as the page stays below MOST_BYTES.
     """
     run = pathlib.Path(run)
     folder = RunFolder(run)
@@ -56,21 +61,35 @@ def write_report(
     margin_rows = _margin_rows(scores, margins, ranks)
     boundary_rows = _boundary_rows(scores, final[split], ranks)
     paper = published.find(scores["dataset"], len(ranks))
+    found, decision = (
+        run_files.read_predictions(run, scores),
+        run_files.decision(run, ranks),
+    )
+    history = folder.read_history()
+    data = page_data.build(run, scores, ranks, split, found, decision, history)
+    pictures = thumbnails.read(run / thumbnails.NAME)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(page_parts.FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     filters: dict[str, Callable[..., str | None]] = {
-        "percent": _percent,
-        "number": _number,
-        "seconds": _duration,
-        "percent_ends": _percent_ends,
+        "percent": written_numbers.percent,
+        "number": written_numbers.number,
+        "seconds": written_numbers.duration,
+        "percent_ends": written_numbers.percent_interval,
     }
     environment.filters |= filters
-    page = environment.get_template("report.html.jinja").render(
+    page = environment.get_template("page.html.jinja").render(
+        parts=page_parts.read(),
+        data=data,
+        run_path=str(run),
+        place=page_parts.PLACE,
+        moved=page_data.boundaries_to_move(scores, ranks, decision),
+        has_thumbnails=pictures is not None,
+        sets=_sets(found, decision),
         run=run.resolve().name,
         scores=scores,
         ranks=ranks,
@@ -91,20 +110,20 @@ def write_report(
         collapsed=_collapsed(margin_rows),
         collapsed_below=COLLAPSED,
         has_learned=any(row["kind"] != "fixed" for row in margin_rows),
-        mistakes=_worst_mistakes(run, ranks, split),
-        nearest=_nearest(run, ranks),
+        mistakes=_worst_mistakes(found.get(split), ranks, pictures or {}),
+        nearest=run_files.nearest(run, ranks),
         order=_order(scores),
         comparison=_comparison(scores),
         stages=_stages(scores),
-        history=folder.read_history(),
-        config=_config_tables(run),
-        control=_study(run, "control.json", "control.png"),
-        margin_study=_study(run, "margins.json", "margin_study.png"),
-        collapse=_study(run, "collapse.json", "collapse.png"),
-        decision=_decision(run, ranks),
+        history=history,
+        config=run_files.config_tables(run),
+        control=run_files.study(run, "control.json", "control.png"),
+        margin_study=run_files.study(run, "margins.json", "margin_study.png"),
+        collapse=run_files.study(run, "collapse.json", "collapse.png"),
+        decision=decision.describe() if decision else [],
         trade_off=scores.get("trade_off") or {},
         images={
-            name: _picture(run / f"{name}.png")
+            name: run_files.picture(run / f"{name}.png")
             for name in (
                 "confusion",
                 "calibration",
@@ -117,7 +136,7 @@ def write_report(
         many_rows=MANY_ROWS,
     )
     path = run / NAME
-    atomic_files.write_text(path, page)
+    atomic_files.write_text(path, page_parts.with_data(page, data, pictures or {}))
     return path
 
 
@@ -134,102 +153,27 @@ def _read_metrics(folder: RunFolder) -> dict[str, Any]:
     return scores
 
 
-def _picture(path: pathlib.Path) -> dict[str, Any] | None:
-    """The picture as a data URI, and its width in CSS pixels (96 an inch)."""
-    if not path.is_file():
-        return None
-    content = path.read_bytes()
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            image.verify()
-            width = image.width * 96 / image.info.get("dpi", (96, 96))[0]
-    except Exception as error:  # Pillow has many for a file that is damaged
-        raise Damaged(
-            path,
-            f"it is no picture ({error})",
-            f"`launch.py evaluate --run={path.parent}` draws it again.",
-        ) from None
-    data = base64.b64encode(content).decode()
-    return {"uri": f"data:{MIME[path.suffix]};base64,{data}", "width": round(width)}
-
-
-def _nearest(run: pathlib.Path, ranks: Sequence[str]) -> list[dict[str, Any]]:
-    """Pictures of the images nearest boundaries, with their names."""
-    pictures = [
-        {"boundary": name, "picture": _picture(run / f"nearest_{h}.jpg")}
-        for h, name in enumerate(metrics.boundary_names(ranks))
-    ]
-    return [found for found in pictures if found["picture"]]
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    return checked_files.read_json(path, remedy="Move it away, or repeat the study.")
-
-
-def _study(run: pathlib.Path, name: str, picture: str) -> dict[str, Any] | None:
-    """A study of several runs: from the run's folder or from the one it is in."""
-    for folder in (run, run.resolve().parent):
-        found = _read_json(folder / name)
-        if found is not None:
-            return found | {"picture": _picture(folder / picture)}
-    return None
-
-
-def _decision(run: pathlib.Path, ranks: Sequence[str]) -> list[str]:
-    """What the saved decision does, in sentences; none without one."""
-    path = run / "decision.json"
-    if not path.is_file():
-        return []
-    return decisions.Decision.from_json(path.read_text("utf-8"), ranks).describe()
-
-
-def _config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
-    """The config by its top-level groups, as (dotted name, value) rows."""
-    if not RunFolder(run).config.is_file():
-        return {}
-    config = RunFolder(run).read_config()
-    tables: dict[str, list[tuple[str, str]]] = {}
-    for name, value in config.items():
-        group = name if isinstance(value, dict) else "general"
-        tables.setdefault(group, []).extend(_flat(name, value))
-    return tables
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        return [
-            row for key, item in value.items() for row in _flat(f"{name}.{key}", item)
-        ]
-    return [(name, value if isinstance(value, str) else json.dumps(value))]
-
-
 def _worst_mistakes(
-    run: pathlib.Path, ranks: Sequence[str], split: str
+    shown: Predictions | None, ranks: Sequence[str], pictures: Mapping[str, bytes]
 ) -> list[dict[str, Any]] | None:
     """The furthest, then most confident mistakes; None without predictions.csv."""
-    path = run / "predictions.csv"
-    if not path.is_file():
+    if shown is None:
         return None
-    place = {rank: i for i, rank in enumerate(ranks)}
-    mistakes: list[dict[str, Any]] = []
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["split"] != split or row["true"] == row["predicted"]:
-                continue
-            if row["true"] not in place or row["predicted"] not in place:
-                continue
-            confidence = row.get(f"p_{row['predicted']}")
-            mistakes.append(
-                {
-                    "item": row["item"],
-                    "true": row["true"],
-                    "predicted": row["predicted"],
-                    "off": abs(place[row["true"]] - place[row["predicted"]]),
-                    "confidence": float(confidence) if confidence else None,
-                }
-            )
+    p, mistakes = shown.probabilities, []
+    for i, (true, label) in enumerate(zip(shown.true, shown.predicted, strict=True)):
+        if true == label:
+            continue
+        name = shown.items[i]
+        mistakes.append(
+            {
+                "item": name,
+                "true": ranks[true],
+                "predicted": ranks[label],
+                "off": int(abs(true - label)),
+                "confidence": None if p is None else float(p[i, label]),
+                "picture": page_parts.jpeg_uri(pictures.get(name)),
+            }
+        )
     mistakes.sort(key=lambda m: (-m["off"], -(m["confidence"] or 0), m["item"]))
     return mistakes[:WORST]
 
@@ -245,9 +189,11 @@ def _cards(
     return [
         {
             "title": title,
-            "value": _written(kind, final[split].get(key)),
-            "interval": _ends(kind, intervals.get(key)),
-            "beside": _written(kind, beside.get(key)) if beside else None,
+            "value": written_numbers.written(kind, final[split].get(key)),
+            "interval": written_numbers.interval(kind, intervals.get(key)),
+            "beside": written_numbers.written(kind, beside.get(key))
+            if beside
+            else None,
         }
         for key, title, kind in HEADLINES
         if num_ranks > 2 or key != "one_off_accuracy"  # of two, all are one off
@@ -269,8 +215,10 @@ def _beside(
             "name": "This run",
             "accuracy": split["accuracy"],
             "mae": split["mae"],
-            "accuracy_ends": _ends("percent", intervals.get("accuracy")),
-            "mae_ends": _ends("number", intervals.get("mae")),
+            "accuracy_ends": written_numbers.interval(
+                "percent", intervals.get("accuracy")
+            ),
+            "mae_ends": written_numbers.interval("number", intervals.get("mae")),
         },
         {
             "name": f"Always the commonest rank, “{ranks[commonest]}”",
@@ -362,10 +310,11 @@ def _readouts(run: pathlib.Path, scores: Mapping[str, Any]) -> list[dict[str, An
     """What the method lets people read, besides margins, which have their own place."""
     return [
         {
+            "name": name,
             "title": name.replace("_", " "),
             "per": readout["per"],
             "rows": list(readout["values"].items()),
-            "picture": _picture(run / f"{name}.png"),
+            "picture": run_files.picture(run / f"{name}.png"),
         }
         for name, readout in scores["readouts"].items()
         if name != "margins"
@@ -386,6 +335,30 @@ def _collapsed(margin_rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for row in margin_rows
         if row["kind"] != "fixed" and row["value"] < COLLAPSED
     ]
+
+
+def _sets(
+    found: Mapping[str, Predictions], decision: Decision | None
+) -> dict[str, Any] | None:
+    """How the saved prediction sets fare on the test images; None without."""
+    test = found.get("test")
+    if decision is None or decision.sets is None:
+        return None
+    if test is None or test.probabilities is None:
+        return None
+    ranks = decision.ranks
+    low, high = decision.apply_sets(test.probabilities)
+    overall, by_rank = conformal_sets.fare(low, high, test.true, len(ranks))
+    counts = conformal_sets.size_counts(low, high, len(ranks))
+    return {
+        "asked": decision.sets.coverage,
+        "chosen_on": decision.sets.images,
+        "overall": overall,
+        "over_slices": decision.sets.over_slices(),
+        "verdict": overall.verdict(decision.sets.coverage),
+        "by_rank": list(zip(ranks, by_rank, strict=True)),
+        "sizes": [(size, count) for size, count in enumerate(counts, 1) if count],
+    }
 
 
 def _order(scores: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -414,7 +387,7 @@ def _comparison(scores: Mapping[str, Any]) -> dict[str, Any] | None:
         for stage, title in ((earlier[-1], first), ("final", "final"))
     ]
     rows = [
-        (title, [_written(kind, split.get(key)) for _, split in columns])
+        (title, [written_numbers.written(kind, split.get(key)) for _, split in columns])
         for key, title, kind in COMPARED
         if any(split.get(key) is not None for _, split in columns)
     ]
@@ -428,44 +401,3 @@ def _stages(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
         title = stage.get("title") or (phase if is_old else "")
         stage["title"] = f"{stage['name']} ({title})" if title else stage["name"]
     return stages
-
-
-# --- numbers as text -----------------------------------------------------------------
-
-
-def _written(kind: str, value: float | int | None) -> str:
-    return _percent(value) if kind == "percent" else _number(value)
-
-
-def _ends(kind: str, ends: Sequence[float] | None) -> str | None:
-    """An interval in words; None where there is none."""
-    if not ends:
-        return None
-    low, high = (_written(kind, end) for end in ends)
-    return f"{low.removesuffix('%')} to {high}"
-
-
-def _percent_ends(ends: Sequence[float] | None) -> str | None:
-    return _ends("percent", ends)
-
-
-def _percent(value: float | int | None) -> str:
-    if value is None or not math.isfinite(value):
-        return DASH
-    return f"{100 * value:.1f}%"
-
-
-def _number(value: float | int | None) -> str:
-    if value is None or not math.isfinite(value):
-        return DASH
-    return f"{value:.3f}".replace("-", "−")
-
-
-def _duration(seconds: float | int | None) -> str:
-    if seconds is None or not math.isfinite(seconds):
-        return DASH
-    if seconds < 59.95:  # rounds to less than a minute
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

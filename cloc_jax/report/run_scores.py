@@ -13,13 +13,13 @@ from cloc_jax.data import carving
 from cloc_jax.runtime import checked_files, environment, processes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
-    decisions,
     embedding_order,
     intervals,
     metrics,
     prediction_scores,
     predictions,
     rank_probabilities,
+    trade_offs,
 )
 
 TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2)  # shares missed that the report shows
@@ -149,7 +149,7 @@ def _readouts(run: TrainedRun, ranks) -> dict[str, dict[str, Any]]:
 
 def _trade_off(
     found: dict[str, predictions.Predictions], results: dict[str, Any]
-) -> dict[str, list[decisions.Row]]:
+) -> dict[str, list[trade_offs.Row]]:
     """What decision control would cost at the boundaries that matter, by name."""
     val, test = found["val"], found["test"]
     if val.probabilities is None:
@@ -159,7 +159,7 @@ def _trade_off(
     for name in metrics.boundaries_that_matter(boundaries, results["critical"]):
         h = list(boundaries).index(name)
         if (val.true > h).any():  # else there is nothing to choose a threshold by
-            rows[name] = decisions.trade_off(val, test, h, TARGETS)
+            rows[name] = trade_offs.trade_off(val, test, h, TARGETS)
     return rows
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cloc_jax.runtime import checked_files
-from cloc_jax.scoring import calibration, intervals, metrics
-from cloc_jax.scoring.predictions import Predictions
+from cloc_jax.scoring import calibration, conformal_sets, metrics
+from cloc_jax.scoring.conformal_sets import PredictionSets
 
 _AGAIN = "make it again with `launch.py decide`, or move decision.json away"
 
@@ -28,27 +28,31 @@ class Decision:
     Probabilities are first brought to the temperature. With `costs`, the label with
     the least expected cost wins (see `least_cost`). With `thresholds`, an image goes
     above a boundary where the probability of that is above its threshold, and is the
-    most probable of the ranks this leaves (see `by_thresholds`).
+    most probable of the ranks this leaves (see `by_thresholds`). Prediction `sets` come
+    with either, or alone: labels are then left as they are.
     """
 
     ranks: tuple[str, ...]
     temperature: float = 1.0
     costs: Mapping[str, tuple[float, float]] | None = None  # missed, false alarm
     thresholds: Mapping[str, float] | None = None
-    # What the thresholds were fitted for; they do not change labels.
-    max_missed: float | None = None
+    # What the thresholds were fitted for, one share or one by boundary; this does not
+    # change labels.
+    max_missed: float | Mapping[str, float] | None = None
     guarantee: bool = False
+    sets: PredictionSets | None = None
 
     def __post_init__(self) -> None:
         names = metrics.boundary_names(self.ranks)
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"the temperature is {self.temperature}; use above 0.")
-        if (self.costs is None) == (self.thresholds is None):
+        if self.costs is not None and self.thresholds is not None:
             raise ValueError("a decision has either costs or thresholds.")
+        if not self.chooses_labels and self.sets is None:
+            raise ValueError("a decision has either costs, thresholds or sets.")
         given = self.thresholds if self.costs is None else self.costs
-        assert given is not None
-        unknown = [name for name in given if name not in names]
-        if unknown or not given:
+        unknown = [name for name in given or () if name not in names]
+        if given is not None and (unknown or not given):
             raise ValueError(
                 f"the decision is about the boundaries {', '.join(given) or '(none)'}; "
                 f"there are {', '.join(names)}."
@@ -64,8 +68,23 @@ class Decision:
                 raise ValueError(
                     f"the threshold at {name} is {threshold}; wanted a probability."
                 )
-        if self.max_missed is not None and not 0 <= self.max_missed < 1:
-            raise ValueError(f"max_missed is {self.max_missed}; wanted a share.")
+        if self.max_missed is not None:
+            for name in self.thresholds or {}:
+                if not 0 <= (self.target(name) or 0) < 1:
+                    raise ValueError(f"max_missed is {self.max_missed}; wanted shares.")
+
+    @property
+    def chooses_labels(self) -> bool:
+        """Whether labels differ from the run's own; else there are only sets."""
+        return self.costs is not None or self.thresholds is not None
+
+    def target(self, name: str) -> float | None:
+        """The share that may be missed at a boundary with a threshold."""
+        if not isinstance(self.max_missed, Mapping):
+            return self.max_missed
+        if name not in self.max_missed:
+            raise ValueError(f"max_missed says nothing of the boundary {name}.")
+        return self.max_missed[name]
 
     def calibrated(
         self, probabilities: Float[np.ndarray, "item rank"]
@@ -81,8 +100,13 @@ class Decision:
     def apply(
         self, probabilities: Float[np.ndarray, "item rank"]
     ) -> Int[np.ndarray, "item"]:
-        """The label of each image, from probabilities as the run gives them."""
+        """The label of each image, from probabilities as the run gives them.
+
+        The most probable rank where `chooses_labels` is False.
+        """
         p = self.calibrated(probabilities)
+        if not self.chooses_labels:
+            return p.argmax(1)
         names = metrics.boundary_names(self.ranks)
         if self.thresholds is not None:
             places = {names.index(name): t for name, t in self.thresholds.items()}
@@ -97,6 +121,15 @@ class Decision:
         pairs = [self.costs.get(name, (1.0, 1.0)) for name in names]
         return cost_matrix([pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
+    def apply_sets(
+        self, probabilities: Float[np.ndarray, "item rank"]
+    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+        """The lowest and the highest rank of each image's prediction set, from
+        probabilities as the run gives them."""
+        if self.sets is None:
+            raise ValueError("the decision has no prediction sets.")
+        return self.sets.apply(self.calibrated(probabilities))
+
     def describe(self) -> list[str]:
         """What it does, in one sentence per boundary."""
         lines = []
@@ -108,11 +141,14 @@ class Decision:
             lines.append("at every other boundary either costs 1")
         for name, threshold in (self.thresholds or {}).items():
             how = f"above {name} where the probability of that is over {threshold:.4g}"
-            if self.max_missed is not None:
+            target = self.target(name)
+            if target is not None:
                 kind = "guaranteed" if self.guarantee else "chosen"
-                how += f", {kind} to miss at most {100 * self.max_missed:g}%"
+                how += f", {kind} to miss at most {100 * target:g}%"
                 how += " on average" if self.guarantee else ""
             lines.append(how)
+        if self.sets is not None:
+            lines.append(self.sets.describe())
         return [*lines, f"probabilities at temperature {self.temperature:.3g}"]
 
     def to_json(self) -> dict[str, Any]:
@@ -126,10 +162,13 @@ class Decision:
                 name: {"missed": missed, "false_alarm": alarm}
                 for name, (missed, alarm) in self.costs.items()
             }
-        else:
-            fields["thresholds"] = dict(self.thresholds or {})
-            fields["max_missed"] = self.max_missed
+        if self.thresholds is not None:
+            share = self.max_missed
+            fields["thresholds"] = dict(self.thresholds)
+            fields["max_missed"] = dict(share) if isinstance(share, Mapping) else share
             fields["guarantee"] = self.guarantee
+        if self.sets is not None:
+            fields["sets"] = dataclasses.asdict(self.sets)
         return fields
 
     @classmethod
@@ -142,9 +181,13 @@ class Decision:
         try:
             fields = checked_files.opened(text)
             kind = "costs" if "costs" in fields else "thresholds"
-            wanted = {"ranks", "temperature", kind}
-            wanted |= {"max_missed", "guarantee"} if kind == "thresholds" else set()
-            odd = sorted(wanted ^ set(fields))
+            has_sets = "sets" in fields
+            wanted = {"ranks", "temperature"}
+            if kind == "costs":
+                wanted |= {"costs"}
+            elif not has_sets or "thresholds" in fields:
+                wanted |= {"thresholds", "max_missed", "guarantee"}
+            odd = sorted(wanted ^ (set(fields) - {"sets"}))
             if odd:
                 raise ValueError(
                     f"wanted the fields {', '.join(sorted(wanted))}, and there is "
@@ -154,13 +197,14 @@ class Decision:
             fields["temperature"] = _number(fields["temperature"])
             if kind == "costs":
                 fields["costs"] = {k: _pair(v) for k, v in fields["costs"].items()}
-            else:
+            elif "thresholds" in fields:
                 found = fields["thresholds"].items()
                 fields["thresholds"] = {k: _number(v) for k, v in found}
-                if fields["max_missed"] is not None:
-                    fields["max_missed"] = _number(fields["max_missed"])
+                fields["max_missed"] = _targets(fields["max_missed"])
                 if not isinstance(fields["guarantee"], bool):
                     raise ValueError("guarantee must be true or false")
+            if has_sets:
+                fields["sets"] = conformal_sets.from_json(fields["sets"])
             decision = cls(**fields)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             problem = str(error).rstrip(".")
@@ -200,7 +244,12 @@ def least_cost(
     Where every boundary costs the same, that is the median of the ranks, which need
     not be the most probable one.
     """
-    return np.argmin(probabilities @ costs, axis=1)
+    expected = np.zeros_like(probabilities, np.float64)
+    # One rank after the other, not a matrix product, whose rounding differs between
+    # machines: the report's page gets the same sums to the last bit.
+    for rank, by_label in enumerate(costs):
+        expected += probabilities[:, rank, None] * by_label[None]
+    return np.argmin(expected, axis=1)
 
 
 def by_thresholds(
@@ -237,7 +286,7 @@ def fit_thresholds(
     probabilities: Float[np.ndarray, "item rank"],
     true: Int[np.ndarray, "item"],
     boundaries: Mapping[str, int],
-    max_missed: float,
+    max_missed: float | Mapping[str, float],
     guarantee: bool = False,
 ) -> dict[str, float]:
     """The largest threshold at each boundary that misses few enough images.
@@ -255,16 +304,17 @@ def fit_thresholds(
       probabilities: calibrated ones.
       true: index of the rank of each image.
       boundaries: h by the name that errors use; thresholds are returned by that name.
-      max_missed: a share below 1; above 0 for a guarantee.
+      max_missed: a share below 1, or one for each boundary; above 0 for a guarantee.
       guarantee: whether chance is allowed for.
     """
-    if not 0 <= max_missed < 1 or (guarantee and not max_missed):
-        raise ValueError(
-            f"the largest share that may be missed is {max_missed}; give a number "
-            f"{'above' if guarantee else 'from'} 0 and below 1, such as 0.05."
-        )
     found = {}
     for name, h in boundaries.items():
+        share = max_missed[name] if isinstance(max_missed, Mapping) else max_missed
+        if not 0 <= share < 1 or (guarantee and not share):
+            raise ValueError(
+                f"the largest share that may be missed is {share}; give a number "
+                f"{'above' if guarantee else 'from'} 0 and below 1, such as 0.05."
+            )
         scores = calibration.probability_above(probabilities, h)
         above = np.sort(scores[true > h])
         if not len(above):
@@ -272,15 +322,15 @@ def fit_thresholds(
                 f"no image is truly above {name}, so there is nothing to choose its "
                 "threshold by; name another boundary."
             )
-        allowed = _allowed(len(above), max_missed, guarantee)
+        allowed = _allowed(len(above), share, guarantee)
         if allowed < 0:
             raise ValueError(
-                f"to guarantee at most {100 * max_missed:g}% missed at {name} takes at "
-                f"least {images_needed(max_missed)} images above it, but there are "
+                f"to guarantee at most {100 * share:g}% missed at {name} takes at "
+                f"least {images_needed(share)} images above it, but there are "
                 f"{len(above)}. With these, {math.ceil(1e4 / (len(above) + 1)) / 100:g}"
                 "% can be guaranteed; a larger data.calibration_fraction gives more."
             )
-        found[name] = _below(float(above[allowed]), scores)
+        found[name] = just_below(float(above[allowed]), scores)
     return found
 
 
@@ -302,7 +352,7 @@ def _allowed(count: int, max_missed: float, guarantee: bool) -> int:
     return allowed
 
 
-def _below(score: float, scores: np.ndarray) -> float:
+def just_below(score: float, scores: np.ndarray) -> float:
     """A threshold just under a score: halfway to the next lower one, if any."""
     lower = scores[scores < score]
     if not lower.size and score <= 0:
@@ -311,130 +361,6 @@ def _below(score: float, scores: np.ndarray) -> float:
     middle = (under + score) / 2
     # Where no number lies between the two, the lower one does the same.
     return middle if middle < score else under
-
-
-# --- what it would cost ---
-
-Row = dict[str, float | None]
-
-
-def trade_off(
-    val: Predictions, test: Predictions, h: int, targets: Sequence[float]
-) -> list[Row]:
-    """What each share missed at a boundary, asked for on validation, costs on test.
-
-    Temperature and thresholds come from `val` alone.
-
-    Returns:
-      A row a target: `target`, `threshold`, `temperature`, `accuracy`, `mae`, `qwk`,
-      `crossing_missed_rate` and `crossing_false_alarm_rate` of `test`, and the same
-      five of `val` as `val_…`; None where a number is not defined.
-    """
-    temperature, on_val, on_test = _calibrated(val, test)
-    rows = []
-    for target in targets:
-        fitted = fit_thresholds(on_val, val.true, {"the boundary": h}, target)
-        row: Row = {"target": float(target)}
-        threshold = fitted["the boundary"]
-        rows.append(row | _row(temperature, threshold, h, val, on_val, test, on_test))
-    return rows
-
-
-def at_accuracy(
-    val: Predictions, test: Predictions, h: int, accuracy: float
-) -> Row | None:
-    """The fewest images missed at a boundary while validation accuracy is kept.
-
-    Looks at all thresholds, and at none: the most probable rank. Of those with which
-    `val` has at least the given accuracy, the one that misses least there is taken; of
-    several such the one with the best accuracy, then the largest threshold. Nothing,
-    None, where no choice has it.
-
-    Returns:
-      A row as in `trade_off`, whose `target` is the accuracy; its `threshold` is None
-      where the most probable rank is the best choice.
-    """
-    temperature, on_val, on_test = _calibrated(val, test)
-    labels = on_val.argmax(1)
-    right = int((labels == val.true).sum())
-    plain = int(((val.true > h) & (labels <= h)).sum()), -right
-    choices: list[tuple[tuple[int, int], float | None]] = []
-    if right / len(labels) >= accuracy:
-        choices.append((plain, None))
-    if (best := _keeping(on_val, val.true, h, accuracy)) is not None:
-        choices.append(best)
-    if not choices:
-        return None
-    _, threshold = min(choices, key=lambda choice: choice[0])
-    row: Row = {"target": float(accuracy)}
-    return row | _row(temperature, threshold, h, val, on_val, test, on_test)
-
-
-def _keeping(
-    probabilities: np.ndarray, true: np.ndarray, h: int, accuracy: float
-) -> tuple[tuple[int, int], float] | None:
-    """The best threshold of `at_accuracy`, behind how many it misses and how many are
-    right, as a negative number."""
-    scores = calibration.probability_above(probabilities, h)
-    order = np.argsort(scores, kind="stable")
-    ordered, sorted_true = scores[order], true[order]
-    if_below = probabilities[order, : h + 1].argmax(1) == sorted_true
-    if_above = probabilities[order, h + 1 :].argmax(1) + h + 1 == sorted_true
-    # Entry i: the i images with the lowest scores go below, all others above.
-    right = np.append(0, np.cumsum(if_below)) + if_above.sum()
-    right = right - np.append(0, np.cumsum(if_above))
-    missed = np.append(0, np.cumsum(sorted_true > h))
-    last = len(ordered)
-    splits_ties = np.append(False, ordered[1:] == ordered[:-1])
-    possible = np.append(~splits_ties, True) & (right / last >= accuracy)
-    if not possible.any():
-        return None
-    # Least missed, then most right, then the most put below.
-    best = min(np.flatnonzero(possible), key=lambda i: (missed[i], -right[i], -i))
-    threshold = 1.0 if best == last else _below(float(ordered[best]), scores)
-    return (int(missed[best]), -int(right[best])), threshold
-
-
-def _calibrated(
-    val: Predictions, test: Predictions
-) -> tuple[float, np.ndarray, np.ndarray]:
-    if val.probabilities is None or test.probabilities is None:
-        raise ValueError(
-            "there are no probabilities, and without them nothing can be decided; the "
-            "method gives labels only."
-        )
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
-    return (
-        temperature,
-        calibration.apply_temperature(val.probabilities, temperature),
-        calibration.apply_temperature(test.probabilities, temperature),
-    )
-
-
-def _row(
-    temperature: float,
-    threshold: float | None,
-    h: int,
-    val: Predictions,
-    on_val: np.ndarray,
-    test: Predictions,
-    on_test: np.ndarray,
-) -> Row:
-    row: Row = {"threshold": threshold, "temperature": temperature}
-    for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
-        labels = by_thresholds(p, {} if threshold is None else {h: threshold})
-        counts = metrics.confusion_matrix(true, labels, p.shape[1])[None]
-        scores = intervals.scores(counts) | metrics.boundary_rates(counts, h)
-        for name in (
-            "accuracy",
-            "mae",
-            "qwk",
-            "crossing_missed_rate",
-            "crossing_false_alarm_rate",
-        ):
-            value = float(scores[name][0])
-            row[prefix + name] = value if math.isfinite(value) else None
-    return row
 
 
 # --- reading ---
@@ -450,6 +376,13 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no number")
     return float(value)
+
+
+def _targets(value: Any) -> float | dict[str, float] | None:
+    """One share for all boundaries, or one by name; None where none was given."""
+    if isinstance(value, dict):
+        return {name: _number(share) for name, share in value.items()}
+    return None if value is None else _number(value)
 
 
 def _pair(value: Any) -> tuple[float, float]:

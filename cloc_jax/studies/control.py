@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
-from cloc_jax.scoring import decisions, intervals, metrics
+from cloc_jax.scoring import intervals, metrics, trade_offs
 from cloc_jax.studies import conclusion, sweep
 from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
 
@@ -174,7 +174,7 @@ def _analyse(
         verdict = _verdict(best, measured, boundary, adjusted[best])
         accuracy = float(np.mean(measured[best].val["accuracy"]))
         equal = [
-            decisions.at_accuracy(s["val"], s["test"], h, accuracy)
+            trade_offs.at_accuracy(s["val"], s["test"], h, accuracy)
             for s in found[LEARNED]
         ]
         # A run whose thresholds cannot reach that accuracy stays out.
@@ -242,7 +242,7 @@ def _as_json(one: Measured, reference: Measured) -> dict[str, Any]:
 
 def _decision_curve(splits, h: int) -> list[dict[str, float | None]]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
-    rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
+    rows = [trade_offs.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
     keys = ("target", MISSED, ALARM, *OVERALL)
     return [
         {key: _mean([r[i] for r in rows], key) for key in keys}

@@ -10,9 +10,15 @@ import pytest
 from drawn_probabilities import drawn
 from launching import ROOT, launch
 
-from cloc_jax.jobs import decide
+from cloc_jax.jobs import decide, decision_effects
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import calibration, decisions, metrics, predictions
+from cloc_jax.scoring import (
+    calibration,
+    conformal_sets,
+    decisions,
+    metrics,
+    predictions,
+)
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
@@ -111,8 +117,9 @@ def test_what_is_printed_is_what_happens_on_test(run, capsys):
     [(50, 1000, "agrees with"), (90, 1000, "is above"), (20, 1000, "is below")],
 )
 def test_the_verdict_goes_by_the_binomial_interval(missed, above, verdict):
-    tally = decide.Tally(missed, above, 0, 0)
-    assert f"{verdict} the target of 5%" in decide._against_target(tally, 0.05)
+    tally = decision_effects.Tally(missed, above, 0, 0)
+    sentence = decision_effects._against_target(tally, 0.05)
+    assert f"{verdict} the target of 5%" in sentence
 
 
 def test_costs(run, capsys):
@@ -312,3 +319,74 @@ def test_the_choice_of_a_missed_rate_reaches_the_labels(run):
         alarms.append(np.mean(labels[~above] > 1))
     assert missed == sorted(missed) and alarms == sorted(alarms, reverse=True)
     assert missed[0] < missed[-1] and alarms[0] > alarms[-1]
+
+
+# --- several boundaries, and prediction sets ---
+
+
+def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
+    decision = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.2, 0.05])
+    assert decision.max_missed == {"0|1": 0.05, "2|3": 0.2} and saved(run) == decision
+    for name, share in decision.max_missed.items():
+        alone = decide.decide(run, boundaries=[name], max_missed=share)
+        assert alone.thresholds[name] == decision.thresholds[name]
+    out = capsys.readouterr().out
+    assert "the target of 5%" in out and "the target of 20%" in out
+    both = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.1, 0.1])
+    assert both.max_missed == 0.1
+    for boundaries in (["0|1"], [], ["0|1", "0|1"]):
+        with pytest.raises(ValueError, match="given 2 times and --boundary"):
+            decide.decide(run, boundaries=boundaries, max_missed=[0.2, 0.05])
+
+
+def test_prediction_sets_come_from_the_calibration_slice(tmp_path, run, capsys):
+    with pytest.raises(ValueError, match="--config.data.calibration_fraction=0.1"):
+        decide.decide(run, coverage=0.9)
+    assert not run.decision.exists()
+    run = make_run(tmp_path / "other", splits=("val", "test", "calibration"))
+    decision = decide.decide(run, coverage=0.9)
+    out = " ".join(capsys.readouterr().out.split())
+    found = read(run)
+    val, held, test = (found[name] for name in ("val", "calibration", "test"))
+    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    assert saved(run) == decision and decision.temperature == temperature
+    at = calibration.apply_temperature(held.probabilities, temperature)
+    assert decision.sets == conformal_sets.fit(at, held.true, 0.9)
+    low, high = decision.apply_sets(test.probabilities)
+    overall, by_rank = conformal_sets.fare(low, high, test.true, 5)
+    assert f"{overall.held} have their true rank in the set" in out
+    assert f"{overall.mean_size:.2f} ranks on average" in out
+    assert f"{overall.verdict(0.9)} the coverage of 90%" in out
+    for rank, one in zip(RANKS, by_rank, strict=True):
+        assert f"{rank} {one.images} {100 * one.coverage:.1f}%" in out
+    assert "accuracy" not in out  # labels are as they were
+
+
+def test_sets_and_labels_stay_when_the_other_is_chosen(tmp_path, capsys):
+    run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
+    sets = decide.decide(run, coverage=0.9).sets
+    labels = decide.decide(run, max_missed=0.05)
+    assert labels.sets == sets and labels.thresholds
+    assert "prediction sets stay as they were saved" in capsys.readouterr().out
+    wider = decide.decide(run, coverage=0.95)
+    assert wider.sets.level > sets.level and wider.thresholds == labels.thresholds
+    assert "labels stay as the saved decision chooses" in capsys.readouterr().out
+    both = decide.decide(run, costs=["1|2=5"], coverage=0.8)
+    assert both.thresholds is None and both.sets.coverage == 0.8
+    # A decision that does not go with the run is not built upon.
+    run.decision.write_text("{}")
+    assert decide.decide(run, max_missed=0.05).sets is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"coverage": 90.0}, "--coverage is 90; it is the share of sets"),
+        ({"coverage": 0.9, "guarantee": True}, "--guarantee belongs to --max-missed"),
+        ({"coverage": 0.9, "boundaries": ["1|2"]}, "--boundary belongs to"),
+    ],
+)
+def test_mistakes_about_sets_are_named(run, asked, message):
+    with pytest.raises(ValueError) as caught:
+        decide.decide(run, **asked)
+    assert message in str(caught.value)

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import hashlib
 import html.parser
 import io
 import json
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cloc_jax.report import html_page
+from cloc_jax.report import html_page, written_numbers
 from cloc_jax.scoring import decisions, intervals, metrics
 
 IMAGES = (
@@ -28,7 +29,7 @@ IMAGES = (
 class Page(html.parser.HTMLParser):
     """Tags with their attributes, the text, and the rows of all tables."""
 
-    VOID = {"meta", "img", "wbr", "br"}
+    VOID = {"meta", "img", "wbr", "br", "input"}
 
     def __init__(self, text):
         super().__init__()
@@ -52,7 +53,7 @@ class Page(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" in self.open:
+        if {"style", "script"} & set(self.open):
             return
         self.words.append(data)
         if self.mark:
@@ -188,7 +189,8 @@ def test_is_self_contained(tmp_path):
     make_run(tmp_path, list("01234"))
     page = read_page(tmp_path)
     for tag, attributes in page.tags:
-        assert tag not in ("script", "link", "iframe", "object")
+        assert tag not in ("link", "iframe", "object")
+        assert tag != "script" or "src" not in attributes
         assert not any(name.startswith("on") for name in attributes)
         if "href" in attributes:
             assert attributes["href"].startswith("#")
@@ -197,12 +199,18 @@ def test_is_self_contained(tmp_path):
             data = base64.b64decode(attributes["src"][kind.end() :])
             assert Image.open(io.BytesIO(data)).format.lower() == kind[1]
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "http:" not in text and "https:" not in text and "@import" not in text
+    assert "@import" not in text
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    mark = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = next(a["content"] for tag, a in page.tags if "http-equiv" in a)
+    assert len(scripts) == 1 and f"script-src 'sha256-{mark}';" in policy
+    assert "default-src 'none'" in policy
+    assert "Permission is hereby granted" in scripts[0]  # uPlot's licence
     assert "url(" not in text
     images = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(images) == len(IMAGES)
     assert all(image["alt"] and image["width"] == "192" for image in images)
-    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    ids = {attributes["id"] for tag, attributes in page.tags if tag == "section"}
     links = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a"}
     assert links == ids  # every section is linked, every link leads somewhere
 
@@ -377,7 +385,7 @@ def test_without_a_study_the_page_says_how_to_make_it(tmp_path):
 
 def test_decisions_and_what_they_cost_are_shown(tmp_path):
     scores = make_run(tmp_path, list("012"))
-    assert "Without training again" not in read_page(tmp_path).text
+    assert "Thresholds at" not in read_page(tmp_path).text
     rates = {
         "crossing_missed_rate": 0.04,
         "crossing_false_alarm_rate": 0.3,
@@ -391,7 +399,7 @@ def test_decisions_and_what_they_cost_are_shown(tmp_path):
     (tmp_path / "decision.json").write_text(json.dumps(decision.to_json()))
     page = read_page(tmp_path)
     assert "at 0|1 a missed image costs 5" in page.text
-    assert "thresholds at 0|1" in page.text
+    assert "Thresholds at 0|1" in page.text
     assert page.row("5.0%", 5)[1][1:] == ["4.0%", "30.0%", "60.0%", "0.500"]
     assert page.row("20.0%", 5)[1][1:] == ["–"] * 4
 
@@ -430,7 +438,8 @@ def test_questions_come_in_order(tmp_path):
     make_run(tmp_path, list("01"))
     page = read_page(tmp_path)
     sections = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
-    assert sections == ["good", "errors", "trust", "control", "network", "made"]
+    assert sections[:5] == ["good", "errors", "images", "trust", "decide"]
+    assert sections[5:] == ["control", "network", "made"]
 
 
 def test_critical_boundary_is_highlighted_and_named(tmp_path):
@@ -450,8 +459,12 @@ def test_names_are_escaped(tmp_path):
     make_run(tmp_path, ranks, critical=[boundary])
     text = html_page.write_report(tmp_path).read_text(encoding="utf-8")
     page = Page(text)
-    assert not any(tag in ("b", "script") for tag, _ in page.tags)
+    assert not any(tag == "b" for tag, _ in page.tags)
+    kinds = [a.get("type") for tag, a in page.tags if tag == "script"]
+    assert kinds == ["application/json", None]  # the data and the page's own
     assert "&lt;b&gt;" in text and "<b>" not in text
+    data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    assert json.loads(data)["ranks"] == ranks
     assert page.row(boundary, 7)[0] == "critical"
     assert "far & off.png" in page.text
     assert page.row("method.note", 2)[1][1] == "<script>alert(1)</script>"
@@ -569,4 +582,4 @@ def test_missing_metrics_say_what_to_do(tmp_path):
     + [(3599.6, "1 h 0 min"), (7385, "2 h 3 min"), (None, "–")],
 )
 def test_durations(seconds, text):
-    assert html_page._duration(seconds) == text
+    assert written_numbers.duration(seconds) == text

@@ -9,7 +9,7 @@ from drawn_probabilities import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.scoring import calibration, decisions, intervals
+from cloc_jax.scoring import calibration, decisions, intervals, trade_offs
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
@@ -236,7 +236,7 @@ def test_the_trade_off_is_that_of_the_decisions():
     p = p**2 / (p**2).sum(1, keepdims=True)  # too sure
     val, test = graded(p[:400], true[:400]), graded(p[400:], true[400:])
     targets = [0.01, 0.05, 0.2, 0.5]
-    rows = decisions.trade_off(val, test, 1, targets)
+    rows = trade_offs.trade_off(val, test, 1, targets)
     for target, row in zip(targets, rows, strict=True):
         temperature = calibration.fit_temperature(val.probabilities, val.true)
         at = calibration.apply_temperature(val.probabilities, temperature)
@@ -259,8 +259,8 @@ def test_the_test_split_chooses_nothing():
     val = graded(p[:200], true[:200])
     one, other = graded(p[200:], true[200:]), graded(p[200:], true[200:][::-1].copy())
     for a, b in zip(
-        decisions.trade_off(val, one, 1, [0.05, 0.1]),
-        decisions.trade_off(val, other, 1, [0.05, 0.1]),
+        trade_offs.trade_off(val, one, 1, [0.05, 0.1]),
+        trade_offs.trade_off(val, other, 1, [0.05, 0.1]),
         strict=True,
     ):
         assert a["threshold"] == b["threshold"] and a["accuracy"] != b["accuracy"]
@@ -282,7 +282,7 @@ def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
         tried.append((missed, -(labels == val.true).mean(), order, labels.tolist()))
     for accuracy in sorted({-a for _, a, *_ in tried}):
         best = min(entry for entry in tried if -entry[1] >= accuracy)
-        row = decisions.at_accuracy(val, test, 1, accuracy)
+        row = trade_offs.at_accuracy(val, test, 1, accuracy)
         assert row["val_crossing_missed_rate"] == best[0]
         assert row["val_accuracy"] == -best[1] >= accuracy
         chosen = {} if row["threshold"] is None else {1: row["threshold"]}
@@ -292,14 +292,14 @@ def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
         )
         assert row["accuracy"] == (labels == test.true).mean()
     most = max(-a for _, a, *_ in tried)
-    assert decisions.at_accuracy(val, test, 1, most + 0.001) is None
+    assert trade_offs.at_accuracy(val, test, 1, most + 0.001) is None
 
 
 def test_no_probabilities_no_decision():
     p, true = drawn(0, count=20)
     val = graded(p, true)
     with pytest.raises(ValueError, match="no probabilities"):
-        decisions.trade_off(val, val._replace(probabilities=None), 1, [0.05])
+        trade_offs.trade_off(val, val._replace(probabilities=None), 1, [0.05])
 
 
 # --- saved decisions ---

@@ -1,0 +1,217 @@
+"""Sets of neighbouring ranks that hold the true one as often as was asked for.
+
+A set starts with the most probable rank and takes in the more probable of its two
+neighbours, time after time. How long it grows is chosen on calibration images (split
+conformal prediction), so the share of sets that hold the true rank is what was asked
+for, however poor the probabilities are. Sets are never empty and have no gaps.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from cloc_jax.scoring import intervals
+from cloc_jax.scoring.intervals import Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSets:
+    """How far sets grow: a rank is in while those before it hold at most `level`."""
+
+    coverage: float  # that was asked for
+    level: float
+    images: int  # it was chosen on
+
+    def __post_init__(self) -> None:
+        if not 0 < self.coverage < 1:
+            raise ValueError(f"the coverage is {self.coverage}; wanted a share.")
+        if not 0 <= self.level <= 1:
+            raise ValueError(f"the level of sets is {self.level}; wanted a share.")
+        if self.images < 1:
+            raise ValueError(f"the sets were chosen on {self.images} images.")
+
+    def apply(
+        self, probabilities: Float[np.ndarray, "item rank"]
+    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+        """The lowest and the highest rank of each set, from calibrated probabilities.
+
+        All ranks between the two are in the set as well.
+        """
+        is_in = share_before(probabilities) <= self.level  # [item, rank], no gaps
+        last = probabilities.shape[1] - 1
+        return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
+
+    def over_slices(self) -> Interval:
+        """Where the coverage lies for 95% of all calibration slices of this size.
+
+        The coverage asked for is a mean over slices. With a given one it follows a
+        beta distribution, whatever the network, where no probabilities are equal.
+        """
+        from scipy import special  # late: it takes a while
+
+        wanted = _wanted(self.images, self.coverage)
+        ends = ((1 - intervals.LEVEL) / 2, (1 + intervals.LEVEL) / 2)
+        low, high = (
+            float(special.betaincinv(wanted, self.images + 1 - wanted, end))
+            for end in ends
+        )
+        return Interval(low, high)
+
+    def describe(self) -> str:
+        """What it does, in words."""
+        return (
+            f"sets of neighbouring ranks hold the true one for at least "
+            f"{100 * self.coverage:g}% of images on average"
+        )
+
+
+def share_before(
+    probabilities: Float[np.ndarray, "item rank"],
+) -> Float[np.ndarray, "item rank"]:
+    """The probability of all ranks that enter a growing set before each rank does.
+
+    The most probable rank is first, with 0, the lowest of several such; of two
+    neighbours the more probable one follows, the lower one of equals. So it never falls
+    from one rank to the next that enters.
+    """
+    p = np.asarray(probabilities, np.float64)
+    rows = np.arange(len(p))
+    padded = np.pad(p, ((0, 0), (1, 1)), constant_values=-1.0)  # outside: never next
+    low = high = p.argmax(1)
+    before, inside = np.zeros_like(p), p[rows, low]
+    for _ in range(p.shape[1] - 1):
+        # Columns of `padded` are one further on.
+        is_upward = padded[rows, high + 2] > padded[rows, low]
+        entering = np.where(is_upward, high + 1, low - 1)
+        before[rows, entering] = inside
+        inside = inside + p[rows, entering]
+        low, high = np.minimum(low, entering), np.maximum(high, entering)
+    return np.minimum(before, 1.0)  # which rounding may pass
+
+
+def fit(
+    probabilities: Float[np.ndarray, "item rank"],
+    true: Int[np.ndarray, "item"],
+    coverage: float,
+) -> PredictionSets:
+    """The smallest sets that keep the coverage, from images used for nothing else.
+
+    Of n images, the true rank of at least k is in its set, where k / (n + 1) is at
+    least the coverage. The set of an image drawn like these then holds its true rank
+    with at least that probability, over the draw of both; equal probabilities can only
+    add to it.
+
+    Args:
+      probabilities: calibrated ones.
+      true: index of the rank of each image.
+      coverage: a share between 0 and 1.
+    """
+    if not 0 < coverage < 1:
+        raise ValueError(
+            f"the coverage is {coverage:g}; give the share of sets that have to hold "
+            "the true rank, between 0 and 1, such as 0.9."
+        )
+    count = len(true)
+    wanted = _wanted(count, coverage)
+    if wanted > count:
+        raise ValueError(
+            f"a coverage of {100 * coverage:g}% takes at least "
+            f"{images_needed(coverage)} calibration images, but there are {count}. "
+            f"With these, {math.floor(1e4 * count / (count + 1)) / 100:g}% can be "
+            "had; a larger data.calibration_fraction gives more."
+        )
+    shares = share_before(probabilities)[np.arange(count), true]
+    level = float(np.sort(shares)[wanted - 1])
+    return PredictionSets(coverage, level, count)
+
+
+def images_needed(coverage: float) -> int:
+    """The least number of calibration images that a coverage takes."""
+    count = max(math.floor(coverage / (1 - coverage)) - 1, 1)
+    while _wanted(count, coverage) > count:
+        count += 1
+    return count
+
+
+def _wanted(count: int, coverage: float) -> int:
+    """The least k for which k / (count + 1) is at least the coverage."""
+    wanted = max(math.floor(coverage * (count + 1)) - 1, 1)
+    # The division is what a reader of the rates would compute; the product may round.
+    while wanted / (count + 1) < coverage:
+        wanted += 1
+    return wanted
+
+
+# --- how they fare ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Fare:
+    """How the sets of some images fare."""
+
+    images: int
+    held: int  # sets with the true rank in them
+    mean_size: float
+    interval: Interval  # of the share held, 95%, binomial
+
+    @property
+    def coverage(self) -> float:
+        """The share of sets that hold the true rank; NaN without images."""
+        return self.held / self.images if self.images else math.nan
+
+    def verdict(self, target: float) -> str:
+        """How the coverage compares with what was asked for."""
+        if self.interval.high < target:
+            return "is below"
+        return "is above" if self.interval.low > target else "agrees with"
+
+
+def fare(
+    low: Int[np.ndarray, "item"],
+    high: Int[np.ndarray, "item"],
+    true: Int[np.ndarray, "item"],
+    num_ranks: int,
+) -> tuple[Fare, list[Fare]]:
+    """How sets from `low` to `high` fare: for all images, and for each true rank."""
+    is_held = (low <= true) & (true <= high)
+    sizes = high - low + 1
+
+    def over(some: np.ndarray) -> Fare:
+        images, held = int(some.sum()), int(is_held[some].sum())
+        mean = float(sizes[some].mean()) if images else math.nan
+        return Fare(images, held, mean, intervals.binomial(held, images))
+
+    everything = np.ones(len(true), bool)
+    return over(everything), [over(true == rank) for rank in range(num_ranks)]
+
+
+def size_counts(
+    low: Int[np.ndarray, "item"], high: Int[np.ndarray, "item"], num_ranks: int
+) -> list[int]:
+    """How many sets have 1, 2, … ranks."""
+    return np.bincount(high - low, minlength=num_ranks).tolist()
+
+
+def written(low: int, high: int, ranks: Sequence[str]) -> str:
+    """A set in words: "1", or "1 to 3"."""
+    return ranks[low] if low == high else f"{ranks[low]} to {ranks[high]}"
+
+
+# --- reading ---
+
+
+def from_json(fields: Any) -> PredictionSets:
+    """The sets that `dataclasses.asdict` was made of, or ValueError."""
+    wanted = {"coverage", "level", "images"}
+    if not isinstance(fields, dict) or set(fields) != wanted:
+        raise ValueError(f"sets have the fields {', '.join(sorted(wanted))}")
+    for value in fields.values():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is no number")
+    return PredictionSets(
+        float(fields["coverage"]), float(fields["level"]), int(fields["images"])
+    )

@@ -1,0 +1,223 @@
+"""Prediction sets: equal to the slow way, and holding what they promise."""
+
+import json
+
+import numpy as np
+import pytest
+from drawn_probabilities import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloc_jax.scoring import calibration, conformal_sets, intervals
+from cloc_jax.scoring.conformal_sets import PredictionSets
+from cloc_jax.scoring.decisions import Decision
+
+RANKS = ("0", "1", "2", "3", "4")
+
+
+def coarse(seed, count=30, ranks=5):
+    """Probabilities in twentieths, so that many are equal and some are 0."""
+    rng = np.random.default_rng(seed)
+    p = rng.multinomial(20, np.full(ranks, 1 / ranks), size=count) / 20
+    return p, rng.integers(0, ranks, count)
+
+
+def grown(row):
+    """The ranks of a set in the order in which they enter, and what was in before."""
+    first = int(np.argmax(row))
+    order, before, inside = [first], [0.0], row[first]
+    while len(order) < len(row):
+        around = {min(order) - 1, max(order) + 1} & set(range(len(row)))
+        best = max(sorted(around), key=lambda rank: row[rank])
+        order.append(best)
+        before.append(min(inside, 1.0))
+        inside += row[best]
+    return order, before
+
+
+@given(
+    st.integers(2, 9).flatmap(
+        lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k))
+    ),
+    st.floats(0, 1),
+)
+@settings(deadline=None, max_examples=60)
+def test_sets_grow_one_rank_at_a_time(weights, level):
+    rows = [row for row in weights if sum(row)]
+    if not rows:
+        return
+    p = np.array(rows, np.float64)
+    p /= p.sum(1, keepdims=True)
+    shares = conformal_sets.share_before(p)
+    low, high = PredictionSets(0.9, level, 1).apply(p)
+    for i, row in enumerate(p):
+        order, before = grown(row)
+        assert shares[i, order].tolist() == before == sorted(before)
+        inside = [
+            rank for rank, share in zip(order, before, strict=True) if share <= level
+        ]
+        assert sorted(inside) == list(range(low[i], high[i] + 1))  # no gap, not empty
+        assert low[i] <= row.argmax() <= high[i]
+
+
+@pytest.mark.parametrize("make", [drawn, coarse])
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
+def test_the_level_is_the_least_that_holds_enough(make, coverage):
+    p, true = make(3, count=50)
+    sets = conformal_sets.fit(p, true, coverage)
+
+    def held(level):
+        low, high = PredictionSets(coverage, level, 50).apply(p)
+        return int(((low <= true) & (true <= high)).sum())
+
+    assert held(sets.level) / 51 >= coverage and sets.images == 50
+    lower = [share for share in np.unique(conformal_sets.share_before(p))]
+    lower = [share for share in lower if share < sets.level]
+    assert not lower or held(lower[-1]) / 51 < coverage
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 3.0])
+def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
+    """Between c and c + 1 / (n + 1), the exact bounds where no scores are equal."""
+    rounds, count, coverage = 400, 60, 0.9
+    p, true = drawn(0, count=rounds * (count + 50), spread=1.0)
+    p = calibration.apply_temperature(p, 1 / sharpness)  # too sure, or not enough
+    shares = []
+    for part in np.split(np.random.default_rng(1).permutation(len(true)), rounds):
+        held, fresh = part[:count], part[count:]
+        sets = conformal_sets.fit(p[held], true[held], coverage)
+        low, high = sets.apply(p[fresh])
+        shares.append(np.mean((low <= true[fresh]) & (true[fresh] <= high)))
+    error = np.std(shares) / np.sqrt(rounds)
+    assert coverage - 4 * error < np.mean(shares)
+    assert np.mean(shares) < coverage + 1 / (count + 1) + 4 * error
+
+
+def test_single_slices_vary_as_much_as_is_said():
+    p, true = drawn(0, count=200_000, spread=1.0)
+    parts = np.split(np.random.default_rng(2).permutation(len(true)), 1000)
+    shares = conformal_sets.share_before(p)[np.arange(len(true)), true]
+    low, high = conformal_sets.fit(p[:200], true[:200], 0.9).over_slices()
+    coverage = [
+        np.mean(shares <= conformal_sets.fit(p[part], true[part], 0.9).level)
+        for part in parts
+    ]
+    assert 0.85 < low < 0.9 < high < 0.95
+    assert (
+        0.92
+        < np.mean((low <= np.array(coverage)) & (np.array(coverage) <= high))
+        < 0.98
+    )
+
+
+def test_equal_probabilities_only_add_to_the_coverage():
+    shares = []
+    for seed in range(300):
+        p, true = coarse(seed, count=80)
+        sets = conformal_sets.fit(p[:40], true[:40], 0.8)
+        low, high = sets.apply(p[40:])
+        shares.append(np.mean((low <= true[40:]) & (true[40:] <= high)))
+    assert np.mean(shares) > 0.8
+
+
+def test_coverage_on_fresh_images_lies_in_its_binomial_interval():
+    p, true = drawn(5, count=8000)
+    sets = conformal_sets.fit(p[:4000], true[:4000], 0.9)
+    low, high = sets.apply(p[4000:])
+    overall, by_rank = conformal_sets.fare(low, high, true[4000:], 5)
+    assert overall.interval.low <= 0.9 <= overall.interval.high
+    assert overall.interval == intervals.binomial(overall.held, 4000)
+    assert overall.verdict(0.9) == "agrees with"
+    assert overall.verdict(0.5) == "is above" and overall.verdict(0.99) == "is below"
+    assert sum(found.held for found in by_rank) == overall.held
+    assert [found.images for found in by_rank] == np.bincount(true[4000:]).tolist()
+    mean = sum(found.mean_size * found.images for found in by_rank) / 4000
+    assert mean == pytest.approx(overall.mean_size)
+    counts = conformal_sets.size_counts(low, high, 5)
+    assert sum(counts) == 4000
+    assert np.dot(counts, np.arange(1, 6)) / 4000 == pytest.approx(overall.mean_size)
+
+
+def test_a_rank_without_images_has_no_coverage():
+    one = np.zeros(3, np.int64)
+    _, by_rank = conformal_sets.fare(one, one, one, 2)
+    assert by_rank[0].coverage == 1 and by_rank[0].mean_size == 1
+    assert np.isnan(by_rank[1].coverage) and np.isnan(by_rank[1].mean_size)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "needed"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)]
+)
+def test_how_many_images_a_coverage_takes(coverage, needed):
+    assert conformal_sets.images_needed(coverage) == needed
+    p, true = drawn(0, count=needed)
+    conformal_sets.fit(p, true, coverage)
+    if needed > 1:
+        with pytest.raises(ValueError, match=f"at least {needed} calibration images"):
+            conformal_sets.fit(p[1:], true[1:], coverage)
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 90.0])
+def test_a_coverage_is_a_share(coverage):
+    p, true = drawn(0, count=20)
+    with pytest.raises(ValueError, match="between 0 and 1, such as 0.9"):
+        conformal_sets.fit(p, true, coverage)
+
+
+def test_sets_are_written_in_words():
+    assert conformal_sets.written(1, 1, RANKS) == "1"
+    assert conformal_sets.written(1, 3, RANKS) == "1 to 3"
+
+
+# --- in a decision ---
+
+
+def test_a_decision_keeps_its_sets():
+    p, true = drawn(2, count=200)
+    sets = conformal_sets.fit(calibration.apply_temperature(p, 2.0), true, 0.9)
+    for choice in (
+        {},
+        {"costs": {"1|2": (5.0, 1.0)}},
+        {"thresholds": {"1|2": 0.3}, "max_missed": 0.05},
+        {
+            "thresholds": {"0|1": 0.2, "1|2": 0.3},
+            "max_missed": {"0|1": 0.1, "1|2": 0.05},
+        },
+    ):
+        decision = Decision(RANKS, 2.0, sets=sets, **choice)
+        text = json.dumps(decision.to_json())
+        assert Decision.from_json(text, RANKS) == decision
+        assert decision.chooses_labels == bool(choice)
+        low, high = decision.apply_sets(p)
+        at = sets.apply(calibration.apply_temperature(p, 2.0))
+        assert low.tolist() == at[0].tolist() and high.tolist() == at[1].tolist()
+        assert any("at least 90% of images" in line for line in decision.describe())
+        if not choice:
+            assert decision.apply(p).tolist() == p.argmax(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"coverage": 0.9, "level": 0.5}, "sets have the fields"),
+        ({"coverage": 0.9, "level": "high", "images": 9}, "'high' is no number"),
+        ({"coverage": 1.5, "level": 0.5, "images": 9}, "the coverage is 1.5"),
+        ({"coverage": 0.9, "level": 7, "images": 9}, "level of sets is 7"),
+        (0.9, "sets have the fields"),
+    ],
+)
+def test_sets_that_cannot_be_read(sets, message):
+    fields = {"ranks": RANKS, "temperature": 1.0, "sets": sets}
+    with pytest.raises(ValueError, match=message):
+        Decision.from_json(json.dumps(fields), RANKS)
+
+
+def test_each_boundary_may_have_its_own_target():
+    fields = {"thresholds": {"0|1": 0.2, "1|2": 0.3}, "guarantee": False}
+    decision = Decision(RANKS, **fields, max_missed={"0|1": 0.1, "1|2": 0.05})
+    assert decision.target("0|1") == 0.1 and decision.target("1|2") == 0.05
+    assert "chosen to miss at most 10%" in decision.describe()[0]
+    with pytest.raises(ValueError, match=r"nothing of the boundary 1\|2"):
+        Decision(RANKS, **fields, max_missed={"0|1": 0.1})
+    with pytest.raises(ValueError, match="wanted shares"):
+        Decision(RANKS, **fields, max_missed={"0|1": 0.1, "1|2": 1.5})
