@@ -3,6 +3,9 @@ dataset of what the frozen parts make of the images."""
 
 import copy
 import functools
+import os
+import shutil
+import uuid
 from typing import Any, NamedTuple
 
 import jax
@@ -220,8 +223,17 @@ def build_trunk(
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     """Writes the frozen parts beside the run that will need them to predict."""
     place = folder.trunk(trunk.mark) if trunk else None
-    if trunk and place and not place.is_dir():
-        checkpoint.save_model(place, trunk.state)
+    if not trunk or not place or place.is_dir():
+        return
+    # Workers of one sweep share it and may write it at once; the first one counts.
+    part = place.with_name(f"{place.name}.{uuid.uuid4().hex}.part")
+    checkpoint.save_model(part, trunk.state)
+    try:
+        os.rename(part, place)
+    except OSError:
+        shutil.rmtree(part)
+        if not place.is_dir():
+            raise
 
 
 def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> Dataset:
