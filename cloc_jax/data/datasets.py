@@ -121,9 +121,20 @@ def load(
         changes = _bias(dataset.splits, dataset.ranks, settings)
         notes = dataset.notes + dataset_notes.on_bias(changes)
         return dataset._replace(notes=notes, details={"biased": changes})
+    return _load(name, _listing(name, settings), settings, prepared, say, track)
+
+
+def ranks_of(name: str, settings: Settings) -> tuple[str, ...]:
+    """The ranks of a dataset, from names of files and tables alone."""
+    if name == "synthetic":
+        return drawn_knees.RANKS
+    return _listing(name, settings).ranks
+
+
+def _listing(name: str, settings: Settings) -> Listing:
     try:
         scan = LAYOUTS[name].scan
-        listing = scan(**_given(name, scan, settings))
+        return scan(**_given(name, scan, settings))
     except (FileNotFoundError, ValueError) as error:
         if name == "folder":
             raise
@@ -131,7 +142,6 @@ def load(
             f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
             "says how to get them and which folder is data.root."
         ) from None
-    return _load(name, listing, settings, prepared, say, track)
 
 
 def load_synthetic(

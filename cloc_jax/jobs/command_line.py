@@ -9,6 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from cloc_jax.jobs import tables_flags
+from cloc_jax.jobs.flag_values import at_least, numbers
+
 FULL, OF_RUN = "any setting", "where things are"
 
 
@@ -50,38 +53,6 @@ def parser(job: str) -> Parser:
     for add in command.add_flags:
         add(found)
     return found
-
-
-def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list]:
-    """Reads numbers with commas between them."""
-
-    def read(text: str) -> list:
-        try:
-            values = [kind(value) for value in text.split(",") if value.strip()]
-        except ValueError:
-            values = []
-        if not values or min(values) < least:
-            raise argparse.ArgumentTypeError(f"got {text}; give {wanted}")
-        return values
-
-    return read
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Reads a whole number."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                f"got {text}; give a whole number, {least} or more"
-            )
-        return value
-
-    return read
 
 
 def _run(default: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -362,6 +333,11 @@ COMMANDS = {
     "collapse": Command(
         "Margins with and without the paper's precautions.",
         (_new_run, _seeds, _processes),
+        FULL,
+    ),
+    "tables": Command(
+        "The paper's tables beside runs here: train what is missing, write the page.",
+        (tables_flags.add, _seeds, _processes, _engine),
         FULL,
     ),
     "claims": Command("One page of all studies, with verdicts.", (_claims,)),

@@ -246,6 +246,22 @@ def run_many(
         return 128 + signal.SIGINT
 
 
+def run_tables(request: Request) -> int:
+    from cloc_jax.jobs import tables  # light: its runs load JAX
+
+    if request.arguments.source:
+        return tables.rebuild(request.arguments)
+    options = engine_options(request.arguments)
+    asked = tables.asked(request.arguments, request.settings)
+
+    def run(place: pathlib.Path) -> bool:
+        return tables.make(asked, request, options, place)
+
+    is_local = options.is_local and not request.arguments.dry_run
+    place = pathlib.Path(request.arguments.run)
+    return run_many("tables", run, request, is_local=is_local, place=place)
+
+
 def run_claims(request: Request) -> int:
     from cloc_jax.studies import claims
 
@@ -324,6 +340,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "control": run_control,
     "margins": run_margins,
     "collapse": run_collapse,
+    "tables": run_tables,
     "claims": run_claims,
     "probe": run_probe,
     "bench": run_bench,

@@ -74,6 +74,7 @@ def rank(summary: Mapping[str, Any], choose: str, per: str) -> dict[str, Any]:
     return {
         "cells": ranked + [cell for cell in cells if cell not in ranked],
         "choose": choose,
+        "per": per,
         "chosen": [
             {"settings": cell["settings"], "val": cell["val"][choose]}
             | ({"per": cell["settings"][per]} if per else {})
@@ -106,8 +107,19 @@ def write(
         write_text(path, _file(lines, changes(own, schema)))
         console.print(" ".join(lines), soft_wrap=True)
         console.print(f"  python launch.py --config={path}", soft_wrap=True)
+        if summary.get("per") == "method.name":
+            console.print(f"  {_flags(config.data.name, choice)}", soft_wrap=True)
         paths.append(path)
     return paths
+
+
+def _flags(dataset: str, choice: Mapping[str, Any]) -> str:
+    """The same for `launch.py tables`, which trains several methods."""
+    return " ".join(
+        f"--set='{dataset}/{choice['per']}:{name}={value}'"
+        for name, value in choice["settings"].items()
+        if name != "method.name"
+    )
 
 
 def changes(config: ConfigDict, schema: ConfigDict) -> dict[str, Any]:

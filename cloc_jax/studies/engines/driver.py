@@ -52,6 +52,7 @@ def carry_out(
     options: Options = LOCAL,
     *,
     is_open: bool = False,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, str]:
     """Trains and scores the runs that are not finished; why some could not be.
 
@@ -59,10 +60,12 @@ def carry_out(
       plans: the runs.
       folder: each run has its own below it.
       options: where and how.
-      is_open: whether the folder may hold further runs than these.
+      is_open: whether the folder may hold further runs than these, and nothing is
+        raised where none of these finished.
+      entries: what the list of runs says of each besides its settings, by name.
     """
     engine = _engine(options.engine)
-    begin(folder, plans, is_open=is_open)
+    begin(folder, plans, is_open=is_open, entries=entries)
     waiting = [p for p in plans if not is_finished(folder, p)]
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
@@ -70,7 +73,7 @@ def carry_out(
     _note_failures(folder, plans, failed)
     for name, reason in failed.items():
         console.print(f"not finished: {name}: {reason}", soft_wrap=True)
-    if failed and not any(is_finished(folder, p) for p in plans):
+    if failed and not is_open and not any(is_finished(folder, p) for p in plans):
         raise ValueError(
             f"none of the {len(plans)} runs finished; the first one said: "
             f"{next(iter(failed.values()))}"
@@ -78,10 +81,20 @@ def carry_out(
     return failed
 
 
-def begin(folder: pathlib.Path, plans: Sequence[Plan], *, is_open: bool) -> None:
+def begin(
+    folder: pathlib.Path,
+    plans: Sequence[Plan],
+    *,
+    is_open: bool,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
     """Notes what the runs are; refuses a folder that is something else."""
     path = folder / LISTED
-    listed = {p.name: _listed(p) for p in plans}
+    listed = {
+        p.name: {"name": p.name, "setting": p.setting, **p.overrides}
+        | dict((entries or {}).get(p.name, {}))
+        for p in plans
+    }
     if path.exists():
         before = {run["name"]: run for run in json.loads(path.read_text())["runs"]}
         if is_open:
@@ -180,10 +193,6 @@ def _engine(name: str) -> Engine:
 
     engine: Engine = {"slurm": slurm.train, "ray": ray.train}[name]
     return engine
-
-
-def _listed(plan: Plan) -> dict[str, Any]:
-    return {"name": plan.name, "setting": plan.setting, **plan.overrides}
 
 
 def _plain(config: ConfigDict) -> Any:
