@@ -123,14 +123,22 @@ def common_differences(summary: Summary) -> list[str]:
     return found
 
 
-def row_differences(summary: Summary, settings: Sequence[str]) -> str:
+def row_differences(summary: Summary, places: Sequence[Place]) -> str:
     """What is particular to the runs of a row: epochs, and another encoder."""
     found = []
-    for name in dict.fromkeys(settings):
-        setting = summary["settings"].get(name)
+    for place in places:
+        setting = summary["settings"].get(place.setting)
         if not setting:
             continue
-        counts = [[s["epochs"] for s in run["stages"]] for run in setting["runs"]]
+        counts = [
+            [
+                stage["epochs"]
+                for stage in run["stages"]
+                if place.stage == FINAL
+                or stage["title"] == place.stage.replace("_", " ")
+            ]
+            for run in setting["runs"]
+        ]
         parts = [_span(column) for column in zip(*counts, strict=False)]
         text = " + ".join(parts) + " epochs"
         if setting["max_epochs"] != summary["about"]["max_epochs"]:

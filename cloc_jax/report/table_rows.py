@@ -200,10 +200,10 @@ def _ablations(dataset: str) -> Grid:
     rows = []
     for key, title, setting, stage in (
         ("ones/phase2", "All margins 1, both phases", "cloc ones", FINAL),
-        ("shared/phase1", "One shared margin, phase one", "cloc shared", PHASE_ONE),
-        ("shared/phase2", "One shared margin, both phases", "cloc shared", FINAL),
-        ("multi/phase1", "A margin per boundary, phase one", "cloc", PHASE_ONE),
-        ("multi/phase2", "A margin per boundary, both phases", "cloc", FINAL),
+        ("shared/phase1", "Shared margin, phase one", "cloc shared", PHASE_ONE),
+        ("shared/phase2", "Shared margin, both phases", "cloc shared", FINAL),
+        ("multi/phase1", "Own margins, phase one", "cloc", PHASE_ONE),
+        ("multi/phase2", "Own margins, both phases", "cloc", FINAL),
     ):
         paper = {score: values.get(dataset) for score, values in printed[key].items()}
         rows.append(Row(title, _scored(setting, paper, stage=stage)))

@@ -45,6 +45,7 @@ class Block(NamedTuple):
     lines: tuple[Line, ...]
     notes: tuple[str, ...]  # what differs, and remarks on the paper's numbers
     missing: str = ""  # how to get the data, where there are none
+    has_differences: bool = True  # False: what the paper has is of another machine
     texts: tuple[tuple[str, ...], ...] = ()  # rows of text, where cells do not fit
 
 
@@ -64,8 +65,8 @@ ABOUT = {
     "boundaries fixed.",
     "bias": "Training labels are wrong at the critical boundary: 60% of the lower rank "
     "called the upper one, 30% of the upper the lower. Test labels are right.",
-    "ablations": "All margins 1, one shared margin, or one per boundary; after phase "
-    "one and after both.",
+    "ablations": "All margins 1, one shared margin, or one of its own for each "
+    "boundary; after phase one and after both.",
     "backbones": "CLOC on other encoders.",
     "classes": "Mean absolute error, counted in classes, where there are many.",
     "time": "Hours for 100 epochs of each stage, evaluation included. The paper's are "
@@ -96,18 +97,19 @@ def sections(
     names = list(data) or [*published.DATASETS, "clap2015", *with_runs]
     found = []
     for table in only:
-        blocks = []
+        full, empty = [], []
         for dataset in dict.fromkeys(names):
             own = [s for s in summaries if s["dataset"] == dataset]
             made = [_block(table, dataset, one) for one in own]
             kept = [block for block in made if block and _has_runs(block)]
-            if not kept:
-                block = _block(table, dataset, None)
-                why = (absent or {}).get(dataset, "") or "No runs here."
-                kept = [block._replace(missing=why)] if block else []
-            blocks += kept
-        if blocks:
-            found.append(Section(table, TABLES[table], ABOUT[table], tuple(blocks)))
+            # The paper's other rows stand in the first block already.
+            full += kept[:1] + [_only_runs(block) for block in kept[1:]]
+            if not kept and (block := _block(table, dataset, None)):
+                why = (absent or {}).get(dataset, "") or "No runs of this yet."
+                empty.append(block._replace(missing=why))
+        if full or empty:
+            blocks = tuple(full + empty)
+            found.append(Section(table, TABLES[table], ABOUT[table], blocks))
     return found
 
 
@@ -176,12 +178,20 @@ def _filled(
     lines = []
     for row in grid.rows:
         cells = tuple(table_cells.cell(place, summary) for place in row.places)
-        names = [place.setting for place in row.places]
-        differs = table_cells.row_differences(summary, names) if summary else ""
+        differs = table_cells.row_differences(summary, row.places) if summary else ""
+        if all(cell.paper is None and not cell.count for cell in cells):
+            continue  # neither the paper nor we have it
         lines.append(Line(row.title, cells, differs, row.is_critical))
     notes = [] if not summary else table_cells.common_differences(summary)
     notes += _remarks(table, dataset, grid, summary)
-    return Block(title, grid.columns, tuple(lines), tuple(notes))
+    has_differences = table != "time"
+    return Block(
+        title,
+        grid.columns,
+        tuple(lines),
+        tuple(notes),
+        has_differences=has_differences,
+    )
 
 
 def _remarks(
@@ -249,6 +259,11 @@ def _boundaries(summary: Summary) -> str:
     return f"{ranks[0]}|{ranks[1]} to {ranks[-2]}|{ranks[-1]}"
 
 
+def _only_runs(block: Block) -> Block:
+    lines = [line for line in block.lines if any(c.count for c in line.cells)]
+    return block._replace(lines=tuple(lines))
+
+
 def _has_runs(block: Block) -> bool:
     return bool(block.texts) or any(c.count for line in block.lines for c in line.cells)
 
@@ -272,14 +287,18 @@ def ours(cell: Cell) -> str:
 
 def difference(cell: Cell) -> str:
     """Ours minus the paper's; "" where one is missing."""
-    return "" if cell.difference is None else f"{cell.difference:+.3f}"
+    return "" if cell.difference is None else _signed(cell.difference)
 
 
 def ends(cell: Cell) -> str:
     """The interval of the difference."""
     if cell.low is None or cell.high is None:
         return ""
-    return f"{cell.low:+.3f} to {cell.high:+.3f}"
+    return f"{_signed(cell.low)} to {_signed(cell.high)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 # --- Markdown ------------------------------------------------------------------------
@@ -326,16 +345,17 @@ def _markdown_table(block: Block) -> list[str]:
         head = [""]
         for column in block.columns:
             short = f"{column}: " if len(block.columns) > 1 else f"{column}, "
-            head += [f"{short}paper", "ours", "n", "difference"]
+            head += [f"{short}paper", "ours", "n"]
+            head += ["difference"] if block.has_differences else []
         head.append("what differs")
-        rows = [_markdown_row(line) for line in block.lines]
+        rows = [_markdown_row(line, block.has_differences) for line in block.lines]
     return [
         *(_piped(row) for row in (head, ["---"] * len(head), *rows)),
         "",
     ]
 
 
-def _markdown_row(line: Line) -> list[str]:
+def _markdown_row(line: Line, has_differences: bool) -> list[str]:
     row = [f"{line.title} (critical)" if line.is_critical else line.title]
     for cell in line.cells:
         mark = f" {QUOTED}" if cell.is_quoted and cell.paper is not None else ""
@@ -343,7 +363,8 @@ def _markdown_row(line: Line) -> list[str]:
         apart = f"**{apart}**" if apart and cell.is_apart else apart
         interval = f" [{ends(cell)}]" if ends(cell) else ""
         count = str(cell.count) if cell.count else ""
-        row += [number(cell.paper) + mark, ours(cell), count, apart + interval]
+        row += [number(cell.paper) + mark, ours(cell), count]
+        row += [apart + interval] if has_differences else []
     return [*row, line.differs]
 
 
