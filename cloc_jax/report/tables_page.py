@@ -45,6 +45,7 @@ class Block(NamedTuple):
     lines: tuple[Line, ...]
     notes: tuple[str, ...]  # what differs, and remarks on the paper's numbers
     missing: str = ""  # how to get the data, where there are none
+    has_paper: bool = True  # whether the paper has any of it
     has_differences: bool = True  # False: what the paper has is of another machine
     texts: tuple[tuple[str, ...], ...] = ()  # rows of text, where cells do not fit
 
@@ -184,13 +185,14 @@ def _filled(
         lines.append(Line(row.title, cells, differs, row.is_critical))
     notes = [] if not summary else table_cells.common_differences(summary)
     notes += _remarks(table, dataset, grid, summary)
-    has_differences = table != "time"
+    has_paper = any(c.paper is not None for line in lines for c in line.cells)
     return Block(
         title,
         grid.columns,
         tuple(lines),
         tuple(notes),
-        has_differences=has_differences,
+        has_paper=has_paper,
+        has_differences=has_paper and table != "time",
     )
 
 
@@ -344,18 +346,19 @@ def _markdown_table(block: Block) -> list[str]:
     else:
         head = [""]
         for column in block.columns:
-            short = f"{column}: " if len(block.columns) > 1 else f"{column}, "
-            head += [f"{short}paper", "ours", "n"]
-            head += ["difference"] if block.has_differences else []
+            titles = ["paper"] if block.has_paper else []
+            titles += ["ours", "n"]
+            titles += ["difference"] if block.has_differences else []
+            head += [f"{column}: {titles[0]}", *titles[1:]]
         head.append("what differs")
-        rows = [_markdown_row(line, block.has_differences) for line in block.lines]
+        rows = [_markdown_row(line, block) for line in block.lines]
     return [
         *(_piped(row) for row in (head, ["---"] * len(head), *rows)),
         "",
     ]
 
 
-def _markdown_row(line: Line, has_differences: bool) -> list[str]:
+def _markdown_row(line: Line, block: Block) -> list[str]:
     row = [f"{line.title} (critical)" if line.is_critical else line.title]
     for cell in line.cells:
         mark = f" {QUOTED}" if cell.is_quoted and cell.paper is not None else ""
@@ -363,8 +366,9 @@ def _markdown_row(line: Line, has_differences: bool) -> list[str]:
         apart = f"**{apart}**" if apart and cell.is_apart else apart
         interval = f" [{ends(cell)}]" if ends(cell) else ""
         count = str(cell.count) if cell.count else ""
-        row += [number(cell.paper) + mark, ours(cell), count]
-        row += [apart + interval] if has_differences else []
+        row += [number(cell.paper) + mark] if block.has_paper else []
+        row += [ours(cell), count]
+        row += [apart + interval] if block.has_differences else []
     return [*row, line.differs]
 
 

@@ -69,7 +69,8 @@ def wait_for(found, process, what, seconds=300):
 def under_way(runs: pathlib.Path):
     """The process of a run that has a checkpoint and is not finished."""
     for run in runs.glob("*seed=*"):
-        has_checkpoint = any((run / "checkpoints").glob("[0-9]*"))
+        kept = run / "checkpoints"  # those with a longer name are being written
+        has_checkpoint = any(p.name.isdigit() for p in kept.glob("*"))
         claim = runs / claim_files.FOLDER / run.name
         if has_checkpoint and not (run / "metrics.json").exists() and claim.exists():
             return json.loads(claim.read_text())["pid"]
