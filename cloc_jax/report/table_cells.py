@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     is_quoted: bool
     mean: float | None = None  # ours, over runs
     std: float | None = None
-    count: int = 0
+    runs: int = 0
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -65,7 +65,7 @@ def cell(place: Place, summary: Summary | None) -> Cell:
 
 def _filled(empty: Cell, values: Sequence[float]) -> Cell:
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return empty._replace(mean=float(np.mean(values)), std=std, count=len(values))
+    return empty._replace(mean=float(np.mean(values)), std=std, runs=len(values))
 
 
 def _time(empty: Cell, setting: Mapping[str, Any], stage: str) -> Cell:

@@ -180,7 +180,7 @@ def _filled(
     for row in grid.rows:
         cells = tuple(table_cells.cell(place, summary) for place in row.places)
         differs = table_cells.row_differences(summary, row.places) if summary else ""
-        if all(cell.paper is None and not cell.count for cell in cells):
+        if all(cell.paper is None and not cell.runs for cell in cells):
             continue  # neither the paper nor we have it
         lines.append(Line(row.title, cells, differs, row.is_critical))
     notes = [] if not summary else table_cells.common_differences(summary)
@@ -262,12 +262,12 @@ def _boundaries(summary: Summary) -> str:
 
 
 def _only_runs(block: Block) -> Block:
-    lines = [line for line in block.lines if any(c.count for c in line.cells)]
+    lines = [line for line in block.lines if any(c.runs for c in line.cells)]
     return block._replace(lines=tuple(lines))
 
 
 def _has_runs(block: Block) -> bool:
-    return bool(block.texts) or any(c.count for line in block.lines for c in line.cells)
+    return bool(block.texts) or any(c.runs for line in block.lines for c in line.cells)
 
 
 # --- numbers -------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def _markdown_row(line: Line, block: Block) -> list[str]:
         apart = difference(cell)
         apart = f"**{apart}**" if apart and cell.is_apart else apart
         interval = f" [{ends(cell)}]" if ends(cell) else ""
-        count = str(cell.count) if cell.count else ""
+        count = str(cell.runs) if cell.runs else ""
         row += [number(cell.paper) + mark] if block.has_paper else []
         row += [ours(cell), count]
         row += [apart + interval] if block.has_differences else []

@@ -1,5 +1,7 @@
 """The paper's precautions against margins that collapse, switched off in turn."""
 
+from typing import Any
+
 from cloc_jax.report.table_rows import COLLAPSED, PRECAUTIONS
 from cloc_jax.studies.run_plan import Setting
 
@@ -16,11 +18,14 @@ def precautions(max_epochs: int) -> list[Setting]:
     Args:
       max_epochs: that phase one takes where nothing stops it early.
     """
-    relu = {"method.cloc.margin_form": "relu"}
-    start = {"method.cloc.margin_start": LOW_START}
-    long = {"method.cloc.stop_accuracy": NEVER, "train.patience": max_epochs}
-    changes = ({}, relu, start, long, relu | start | long)
-    phase_one = {"method.cloc.phases": 1}
+    relu: dict[str, Any] = {"method.cloc.margin_form": "relu"}
+    start: dict[str, Any] = {"method.cloc.margin_start": LOW_START}
+    long: dict[str, Any] = {
+        "method.cloc.stop_accuracy": NEVER,
+        "train.patience": max_epochs,
+    }
+    changes: tuple[dict[str, Any], ...] = ({}, relu, start, long, relu | start | long)
+    phase_one: dict[str, Any] = {"method.cloc.phases": 1}
     return [
         Setting(name, phase_one | change)
         for name, change in zip(PRECAUTIONS, changes, strict=True)

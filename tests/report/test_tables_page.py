@@ -118,7 +118,7 @@ def test_an_absent_dataset_leaves_cells_empty_and_says_how_to_get_it(tmp_path):
     assert how in text and how in html
     bracs = next(b for b in found[0].blocks if b.title == "BRACS")
     cloc = next(line for line in bracs.lines if line.title == "CLOC")
-    assert cloc.cells[0].paper == 0.6035 and not cloc.cells[0].count
+    assert cloc.cells[0].paper == 0.6035 and not cloc.cells[0].runs
     assert not any(line.title == "Cross-entropy" for line in bracs.lines)
 
 

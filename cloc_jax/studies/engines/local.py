@@ -79,7 +79,7 @@ def _train_in_step(tasks: Sequence[Task], folder: pathlib.Path) -> dict[str, str
     from cloc_jax.runtime import processes
     from cloc_jax.studies.engines import training_tasks
 
-    failed = {}
+    failed: dict[str, str] = {}
     for task in tasks:
         if processes.is_first():
             driver.prepare(task, folder)

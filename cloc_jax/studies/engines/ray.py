@@ -1,5 +1,6 @@
 """The Ray engine: tasks on the machines of a Ray cluster."""
 
+import logging
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,7 @@ class Cluster:
         self._ray, self.limit = ray, options.workers
         try:
             # With None it joins the cluster that RAY_ADDRESS names, or starts one.
-            ray.init(address=address, log_to_driver=False, logging_level="error")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError as error:
             raise ValueError(f"no Ray cluster answers at {address}: {error}") from None
         package = str(pathlib.Path(__file__).resolve().parents[3])
