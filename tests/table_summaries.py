@@ -55,7 +55,7 @@ def summary(dataset="idrid", protocol="partial", settings=None, **about):
         "version": 1,
         "dataset": dataset,
         "protocol": protocol,
-        "command": f"python launch.py tables --data={dataset} --protocol={protocol}",
+        "commands": [f"python launch.py tables --data={dataset} --protocol={protocol}"],
         "ranks": RANKS,
         "critical": ["1|2"],
         "about": {

@@ -61,7 +61,6 @@ def make(
     planned = table_plans.plan(
         wanted,
         lambda dataset, protocol: dataset_config(request, dataset, protocol),
-        is_resolved=options.is_local and not arguments.dry_run,
     )
     if arguments.dry_run:
         table_job.dry_run(planned, place)

@@ -121,7 +121,7 @@ def write(
 ) -> list[pathlib.Path]:
     """Writes the Markdown and the HTML page, and returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    commands = list(dict.fromkeys(s["command"] for s in summaries))
+    commands = list(dict.fromkeys(c for s in summaries for c in s["commands"]))
     unfinished = {k: v for s in summaries for k, v in s["unfinished"].items()}
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),

@@ -25,7 +25,7 @@ def load(dataset, protocol):
 def plan(only, data=("synthetic",), methods=("cloc", "ce"), **options):
     options = {"seeds": 2, "protocol": "whole"} | options
     request = Request(list(only), list(data), list(methods), **options)
-    return table_plans.plan(request, load, is_resolved=False)
+    return table_plans.plan(request, load)
 
 
 def settings(planned):
@@ -78,6 +78,46 @@ def test_each_table_trains_what_the_paper_compares():
     several = plan(["controllability"], margins=(0.5, 1.5))
     assert settings(several)[1:] == ["cloc controlled 0.5", "cloc controlled 1.5"]
     assert not plan(["classes"]).plans  # five ranks are not many
+
+
+def test_many_classes(tmp_path):
+    root = str(miniatures.clap2015(tmp_path))
+    planned = plan(
+        ["comparison", "classes"],
+        ("clap2015",),
+        methods=("cloc", "poe", "ce"),
+        roots={"clap2015": root},
+        seeds=1,
+    )
+    bins = {p.setting: p.config.data.bin for p in planned.plans}
+    assert bins == {
+        "cloc": 3,
+        "poe": 3,
+        "ce": 3,
+        "cloc bin 1": 1,
+        "cloc bin 2": 2,
+        "cloc bin 4": 4,
+        "cloc bin 5": 5,
+    }
+
+
+def test_datasets_with_folds_use_all_of_them(tmp_path):
+    root = str(miniatures.adience(tmp_path))
+    roots = {"roots": {"adience": root}, "methods": ("cloc",), "seeds": 1}
+    planned = plan(["comparison"], ("adience",), **roots)
+    assert [p.config.data.fold for p in planned.plans] == [0, 1, 2, 3, 4]
+    one = plan(["comparison"], ("adience",), folds="2", **roots)
+    assert [p.name for p in one.plans] == [planned.plans[2].name]
+    # Eight ranks are many classes, which the paper does not show.
+    assert settings(plan(["classes"], ("adience",), **roots)) == ["cloc"]
+
+
+def test_the_page_in_docs_is_that_of_its_summaries(tmp_path):
+    kept = ROOT / "docs" / "tables"
+    if not kept.is_dir():
+        pytest.skip("docs has no summaries")
+    made = table_job.rebuild(kept, tmp_path, only=list(table_rows.TABLES), data=[])
+    assert made[0].read_text() == (ROOT / "docs" / tables_page.MARKDOWN).read_text()
 
 
 def test_protocols_are_settings_that_exist():

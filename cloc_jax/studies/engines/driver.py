@@ -104,7 +104,10 @@ def begin(
                 f"{folder} holds another sweep, with runs such as "
                 f"{sorted(before)[0]}; give this one another --run folder."
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(
+        not entry.name.startswith(LISTED)  # another driver writes it just now
+        for entry in folder.iterdir()
+    ):
         raise FileExistsError(
             f"{folder} holds files that are not a sweep; give another --run folder."
         )

@@ -6,6 +6,7 @@ were: enough to make the page again, without images, weights or predictions.
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ def summarize(
         if RunFolder(folder / run["name"]).metrics.exists():
             by_setting.setdefault(run["setting"], []).append(run)
         else:
-            unfinished[run["name"]] = failed.get(run["name"], "not trained yet")
+            reason = failed.get(run["name"], "not trained yet")
+            # Summaries are passed on; folders of this machine are not.
+            unfinished[run["name"]] = re.sub(r"(?<!:)/[^\s:]*/", "…/", reason)
     if not by_setting:
         return None
     settings = {name: _setting(folder, own) for name, own in by_setting.items()}
@@ -54,7 +57,7 @@ def summarize(
         "version": VERSION,
         "dataset": runs[0]["dataset"],
         "protocol": runs[0]["protocol"],
-        "command": runs[0]["command"],
+        "commands": list(dict.fromkeys(run["command"] for run in runs)),
         "ranks": scores["ranks"],
         "critical": scores["critical"],
         "about": _about(first, scores),

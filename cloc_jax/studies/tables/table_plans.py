@@ -47,18 +47,15 @@ class Planned(NamedTuple):
     absent: dict[str, str]  # by dataset: how to get it
 
 
-def plan(
-    request: Request,
-    load: Callable[[str, str], ConfigDict],
-    *,
-    is_resolved: bool,
-) -> Planned:
+def plan(request: Request, load: Callable[[str, str], ConfigDict]) -> Planned:
     """The runs of all tables and datasets, identical ones once.
+
+    Workers resolve them: weights that cannot be had are then a failure of their runs
+    alone.
 
     Args:
       request: what is asked for.
       load: (dataset, protocol) -> its configuration as it comes.
-      is_resolved: as `plan_runs` takes it.
     """
     plans: list[Plan] = []
     entries: dict[str, dict[str, Any]] = {}
@@ -80,7 +77,7 @@ def plan(
             settings,
             seeds=request.seeds,
             folds=folds_of(dataset, folds),
-            is_resolved=is_resolved,
+            is_resolved=False,
         )
         for one in made:
             name = f"{dataset},{request.protocol},{one.name}"

@@ -47,8 +47,11 @@ def settings_of(
       of_method: further settings by method.
     """
 
+    # CLAP2015 has classes of three years where a table does not vary them.
+    base = {"data.bin": 3} if config.data.name == "clap2015" else {}
+
     def one(name: str, method: str, more: Mapping[str, Any] | None = None) -> Setting:
-        own = {"method.name": method} | dict(of_method.get(method, {}))
+        own = {"method.name": method} | base | dict(of_method.get(method, {}))
         return Setting(name, own | dict(more or {}))
 
     cloc = one("cloc", "cloc")
@@ -81,7 +84,7 @@ def settings_of(
             for years in (range(1, 6) if has_cloc else ())
         ]
         others = [m for m in table_rows.MANY_CLASSES[:-1] if m in methods]
-        return [*bins, *(one(m, m, {"data.bin": 3}) for m in others)]
+        return [*bins, *(one(m, m) for m in others)]
     if table == "classes" and len(ranks) >= MANY:
         return [one(m, m) for m in table_rows.MANY_CLASSES if m in methods]
     if table == "collapse" and has_cloc:
