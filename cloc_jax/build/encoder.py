@@ -3,6 +3,9 @@ dataset of what the frozen parts make of the images."""
 
 import copy
 import functools
+import os
+import shutil
+import uuid
 from typing import Any, NamedTuple
 
 import jax
@@ -221,8 +224,19 @@ def build_trunk(
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     """Writes the frozen parts beside the run that will need them to predict."""
     place = folder.trunk(trunk.mark) if trunk else None
-    if trunk and place and not checkpoint.has_model(place):
-        checkpoint.save_model(place, trunk.state)
+    if not trunk or not place or checkpoint.has_model(place):
+        return
+    # Workers of one sweep share it and may write it at once; the first one counts.
+    part = place.with_name(f"{place.name}.{uuid.uuid4().hex}.part")
+    checkpoint.save_model(part, trunk.state)
+    try:
+        if place.is_dir() and not checkpoint.has_model(place):
+            shutil.rmtree(place)  # cut off, or of an older version: without checksums
+        os.rename(part, place)
+    except OSError:
+        shutil.rmtree(part)
+        if not checkpoint.has_model(place):
+            raise
 
 
 def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> Dataset:

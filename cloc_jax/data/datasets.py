@@ -125,6 +125,13 @@ def load(
     return _load(name, scan(name, settings), settings, prepared, say, track)
 
 
+def ranks_of(name: str, settings: Settings) -> tuple[str, ...]:
+    """The ranks of a dataset, from names of files and tables alone."""
+    if name == "synthetic":
+        return drawn_knees.RANKS
+    return scan(name, settings).ranks
+
+
 def scan(name: str, settings: Settings) -> Listing:
     """All graded images of one of LAYOUTS, by names and tables alone."""
     try:

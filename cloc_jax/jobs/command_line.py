@@ -9,6 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from cloc_jax.jobs import tables_flags
+from cloc_jax.jobs.flag_values import at_least, numbers
+
 FULL, OF_RUN = "any setting", "where things are"
 
 
@@ -50,38 +53,6 @@ def parser(job: str) -> Parser:
     for add in command.add_flags:
         add(found)
     return found
-
-
-def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list]:
-    """Reads numbers with commas between them."""
-
-    def read(text: str) -> list:
-        try:
-            values = [kind(value) for value in text.split(",") if value.strip()]
-        except ValueError:
-            values = []
-        if not values or min(values) < least:
-            raise argparse.ArgumentTypeError(f"got {text}; give {wanted}")
-        return values
-
-    return read
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Reads a whole number."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                f"got {text}; give a whole number, {least} or more"
-            )
-        return value
-
-    return read
 
 
 def _run(default: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -199,6 +170,61 @@ def _sweep(p: argparse.ArgumentParser) -> None:
         metavar="'SETTING=A;B'",
         help="a setting and its values, such as 'method.cloc.margins=learn;0.3'; "
         "repeat the flag for several, every combination is trained",
+    )
+    p.add_argument(
+        "--choose",
+        default="",
+        metavar="SCORE",
+        help="rank the settings by this score of the validation data, such as accuracy "
+        "or mae, say nothing of the test data, and write the best as chosen.py",
+    )
+    p.add_argument(
+        "--per",
+        default="",
+        metavar="SETTING",
+        help="choose for each value of a setting of --vary, such as method.name",
+    )
+
+
+def _engine(p: argparse.ArgumentParser) -> None:
+    group = p.add_argument_group("many machines")
+    group.add_argument(
+        "--engine",
+        choices=("local", "slurm", "ray"),
+        default="local",
+        help="who trains the runs: this process, SLURM's job arrays, or a Ray cluster "
+        "(default: local)",
+    )
+    group.add_argument(
+        "--workers",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="of slurm and ray: tasks at a time (default: as many as there is room)",
+    )
+    group.add_argument(
+        "--hours",
+        type=float,
+        default=24.0,
+        metavar="H",
+        help="of slurm and ray: that a task may take before it is stopped, to go on "
+        "from its checkpoint (default: 24)",
+    )
+    group.add_argument(
+        "--retries",
+        type=at_least(0),
+        default=2,
+        metavar="N",
+        help="of slurm and ray: of a task that died or took too long (default: 2)",
+    )
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of slurm: a parameter of submitit's, such as slurm_partition=gpu, "
+        "gpus_per_node=1, cpus_per_task=8, mem_gb=32; of ray: address=HOST:PORT, "
+        "num_cpus=4, num_gpus=1; repeat the flag for several",
     )
 
 
@@ -331,7 +357,7 @@ COMMANDS = {
     ),
     "sweep": Command(
         "Train many settings and seeds, with one summary.",
-        (_new_run, _sweep, _seeds, _folds, _processes),
+        (_new_run, _sweep, _seeds, _folds, _processes, _engine),
         FULL,
     ),
     "control": Command(
@@ -352,6 +378,11 @@ COMMANDS = {
     "collapse": Command(
         "Margins with and without the paper's precautions.",
         (_new_run, _seeds, _processes),
+        FULL,
+    ),
+    "tables": Command(
+        "The paper's tables beside runs here: train what is missing, write the page.",
+        (tables_flags.add, _seeds, _processes, _engine),
         FULL,
     ),
     "claims": Command("One page of all studies, with verdicts.", (_claims,)),

@@ -6,15 +6,20 @@ Each imports late what it needs, so that --help and mistakes answer at once.
 import argparse
 import contextlib
 import pathlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ml_collections import ConfigDict
 
 from cloc_jax.build import finite_settings, method_settings, saved_config
+from cloc_jax.jobs import command_line
 from cloc_jax.runtime import environment, process_guard
 from cloc_jax.runtime.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from cloc_jax.studies import engines
 
 
 class Request(NamedTuple):
@@ -29,7 +34,11 @@ class Request(NamedTuple):
 
 def run_train(request: Request) -> int:
     if request.arguments.folds:
-        as_sweep = argparse.Namespace(**vars(request.arguments), vary=[], seeds=1)
+        folds = request.arguments.folds
+        as_sweep = command_line.parser("sweep").parse_args([f"--folds={folds}"])
+        for name, value in vars(request.arguments).items():
+            if hasattr(as_sweep, name):
+                setattr(as_sweep, name, value)
         return run_sweep(request._replace(arguments=as_sweep))
     check_methods(request)
     folder, resume = RunFolder(run_folder(request)), request.arguments.resume
@@ -139,19 +148,51 @@ def run_decide(request: Request) -> int:
 
 def run_sweep(request: Request) -> int:
     check_methods(request, request.arguments.vary)
+    found = engine_options(request.arguments)
 
-    def run(place: pathlib.Path) -> None:
+    def run(place: pathlib.Path) -> bool:
         from cloc_jax.studies import sweep
 
-        sweep.sweep(
+        summary = sweep.sweep(
             request.config,
             place,
             vary=request.arguments.vary,
             seeds=request.arguments.seeds,
             folds=request.arguments.folds,
+            options=found,
+            choose=request.arguments.choose,
+            per=request.arguments.per,
+            schema=request.schema,
         )
+        return not any(cell["unfinished"] for cell in summary["cells"])
 
-    return run_many("sweep", run, request)
+    return run_many("sweep", run, request, is_local=found.is_local)
+
+
+def engine_options(arguments: argparse.Namespace) -> "engines.Options":
+    """Where and how the runs of a job are trained."""
+    from cloc_jax.studies import engines, run_plan
+
+    if arguments.engine == "local" and arguments.option:
+        raise ValueError(
+            f"--option={arguments.option[0]} is for another engine; add --engine=slurm "
+            "or --engine=ray, or leave it out."
+        )
+    if arguments.hours <= 0:
+        raise ValueError(f"--hours is {arguments.hours:g}; use more than 0.")
+    settings = {}
+    for text in arguments.option:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ValueError(f"--option is {text!r}; write KEY=VALUE.")
+        settings[name] = run_plan.value_of(value)
+    return engines.Options(
+        arguments.engine,
+        arguments.workers,
+        arguments.hours,
+        arguments.retries,
+        settings,
+    )
 
 
 def run_control(request: Request) -> int:
@@ -215,21 +256,47 @@ def run_collapse(request: Request) -> int:
     return run_many("collapse", run, request)
 
 
-def run_many(name: str, run: Callable[[pathlib.Path], None], request: Request) -> int:
-    """A job of many runs, in a folder of its own."""
-    start(request.arguments)
+def run_many(
+    name: str,
+    run: Callable[[pathlib.Path], bool | None],
+    request: Request,
+    *,
+    is_local: bool = True,
+    place: pathlib.Path | None = None,
+) -> int:
+    """A job of many runs, in a folder of its own; 1 where `run` gives False."""
+    if is_local:
+        start(request.arguments)
     from cloc_jax.runtime import interrupts
 
-    place = run_folder(request, name)
+    place = place or run_folder(request, name)
+    again = f"stopped; the {name} in {place} goes on with the same command."
     try:
-        run(place)
+        return 1 if run(place) is False else 0
     except interrupts.Interrupted as stop:
-        print(
-            f"stopped; the {name} in {place} goes on with the same command.",
-            file=sys.stderr,
-        )
+        print(again, file=sys.stderr)
         return 128 + stop.number
-    return 0
+    except KeyboardInterrupt:
+        if is_local:
+            raise
+        print(again, file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def run_tables(request: Request) -> int:
+    from cloc_jax.jobs import tables  # light: its runs load JAX
+
+    if request.arguments.source:
+        return tables.rebuild(request.arguments)
+    options = engine_options(request.arguments)
+    asked = tables.asked(request.arguments, request.settings)
+
+    def run(place: pathlib.Path) -> bool:
+        return tables.make(asked, request, options, place)
+
+    is_local = options.is_local and not request.arguments.dry_run
+    place = pathlib.Path(request.arguments.run)
+    return run_many("tables", run, request, is_local=is_local, place=place)
 
 
 def run_claims(request: Request) -> int:
@@ -316,6 +383,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "margins": run_margins,
     "gaps": run_gaps,
     "collapse": run_collapse,
+    "tables": run_tables,
     "claims": run_claims,
     "probe": run_probe,
     "bench": run_bench,

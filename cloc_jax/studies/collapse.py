@@ -5,7 +5,6 @@ The paper holds against it softplus, starts in [0.5, 1), and a stop at 95% train
 accuracy; here each is switched off alone, and all of them together.
 """
 
-import copy
 import pathlib
 from typing import Any
 
@@ -16,11 +15,9 @@ from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
 from cloc_jax.scoring import metrics
 from cloc_jax.studies import conclusion, sweep
-from cloc_jax.studies.learned_margins import COLLAPSED, NEVER, read_courses
-from cloc_jax.studies.run_plan import Setting, by_setting, plan_runs
-
-WITH, WITHOUT = "all precautions", "none of them"
-LOW_START = (0.05, 0.1)
+from cloc_jax.studies.learned_margins import read_courses
+from cloc_jax.studies.precautions import COLLAPSED, WITH, WITHOUT, precautions
+from cloc_jax.studies.run_plan import by_setting, plan_runs
 
 
 def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[str, Any]:
@@ -29,23 +26,8 @@ def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[st
         raise ValueError(
             f"method.name is {config.method.name!r}, which has no margins; use cloc."
         )
-    common = copy.deepcopy(config)
-    common.method.cloc.phases = 1
     ranks = build_dataset(config).ranks
-    relu = {"method.cloc.margin_form": "relu"}
-    start = {"method.cloc.margin_start": LOW_START}
-    long = {
-        "method.cloc.stop_accuracy": NEVER,
-        "train.patience": common.train.max_epochs,
-    }
-    settings = [
-        Setting(WITH, {}),
-        Setting("relu in place of softplus", relu),
-        Setting("starts of 0.05 to 0.1", start),
-        Setting("no early stop", long),
-        Setting(WITHOUT, relu | start | long),
-    ]
-    runs = plan_runs(common, settings, seeds=seeds)
+    runs = plan_runs(config, precautions(config.train.max_epochs), seeds=seeds)
     sweep.run(runs, folder)
     plans = by_setting(runs)
     names = metrics.boundary_names(ranks)

@@ -6,8 +6,6 @@ report of its first run, an answer. Like a sweep it goes on where it was interru
 """
 
 import pathlib
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
+from cloc_jax.studies.command_text import command
 from cloc_jax.studies.run_plan import Plan
 
 
@@ -76,12 +75,3 @@ def _about(config: ConfigDict) -> dict[str, Any]:
         "encoder": config.encoder.name,
         "is_frozen": config.encoder.frozen,
     }
-
-
-def command() -> str:
-    """The command line that is running: the job first, without where it writes, and
-    with folders of this machine shortened."""
-    words = [re.sub(r"=/\S*/", "=…/", w) for w in sys.argv[1:] if "--run=" not in w]
-    words.sort(key=lambda word: word.startswith("-"))
-    quoted = [f'"{w}"' if re.search("[|>()']", w) else w for w in words]
-    return " ".join(["python launch.py", *quoted])

@@ -26,15 +26,14 @@ from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.studies import conclusion, separability, sweep
+from cloc_jax.studies.precautions import COLLAPSED, NEVER
 from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
 
 LEARNED = "learned"
 PERMUTED = "permuted"
-NEVER = 2.0  # a train accuracy that no run reaches
 SGD_RATE = 0.01  # of margins; with momentum, about 0.1 x gradient a step
 SURE = 0.05
 MATERIAL = 0.01  # a smaller part of a difference is of no use to anybody
-COLLAPSED = 0.02  # margins below this no longer hold ranks apart
 
 
 class Comparison(NamedTuple):

@@ -1,5 +1,6 @@
 """The runs of a sweep or a study: one configuration per setting, fold and seed."""
 
+import ast
 import copy
 import itertools
 import re
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from ml_collections.config_flags import config_path
 
-from cloc_jax.build import encoder, finite_settings
+from cloc_jax.build import finite_settings
 
 SEED, FOLD = "seed", "data.fold"
 
@@ -27,7 +28,7 @@ class Plan(NamedTuple):
     name: str  # of its folder
     setting: str
     overrides: dict[str, Any]  # of the setting, and its fold and seed
-    config: ConfigDict  # resolved
+    config: ConfigDict  # resolved, unless workers do that
 
 
 def plan_runs(
@@ -36,6 +37,7 @@ def plan_runs(
     *,
     seeds: int,
     folds: Sequence[int] = (),
+    is_resolved: bool = True,
 ) -> list[Plan]:
     """Every setting with every fold and seed, all of them checked.
 
@@ -44,6 +46,8 @@ def plan_runs(
       settings: what is compared.
       seeds: runs per setting and fold.
       folds: of the dataset; () for the configured one.
+      is_resolved: whether what the weights decide is filled in, which loads JAX; a
+        worker that is given a plan without does it.
     """
     if seeds < 1:
         raise ValueError(f"--seeds is {seeds}; use 1 or more.")
@@ -62,10 +66,17 @@ def plan_runs(
         finite_settings.check(own)
         parts = [setting.name, f"fold={fold}" if folds else "", f"seed={seed}"]
         name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
-        plans.append(Plan(name, setting.name, overrides, encoder.resolve(own)))
+        plans.append(Plan(name, setting.name, overrides, own))
     if len({p.name for p in plans}) < len(plans):
         raise ValueError("two of the runs are the same; give each value once.")
-    return plans
+    return [resolved(plan) for plan in plans] if is_resolved else plans
+
+
+def resolved(plan: Plan) -> Plan:
+    """The plan with what the weights decide filled in, and the encoder checked."""
+    from cloc_jax.build import encoder  # late: it loads JAX
+
+    return plan._replace(config=encoder.resolve(plan.config))
 
 
 def by_setting(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
@@ -86,3 +97,11 @@ def set_field(config: ConfigDict, name: str, value: Any) -> None:
             f"{name} cannot be set to {value!r}, which configs/base.py does not allow: "
             f"{str(error).splitlines()[0]}"
         ) from None
+
+
+def value_of(text: str) -> Any:
+    """A value as the command line would read it: a literal, or a plain word."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

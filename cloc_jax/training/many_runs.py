@@ -38,8 +38,6 @@ from cloc_jax.training import epoch_end, train_step
 from cloc_jax.training.loop import enter
 from cloc_jax.training.train_step import Carry
 
-# Settings in which runs of one program may differ.
-FREE = ("seed", "method.cloc.margins", "method.cloc.rho", "data.permute")
 CHUNK = 1024  # items evaluated at a time
 
 
@@ -59,7 +57,7 @@ def train_together(
     """Trains all stages of all runs; returns the folders of those that finished.
 
     Args:
-      configs: resolved configurations that are equal except for the settings in FREE.
+      configs: resolved configurations that are equal except for `one_program.FREE`.
       parts: of one of them, with labels as they came; its dataset holds features.
     """
     members: list[Member] = []

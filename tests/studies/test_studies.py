@@ -14,7 +14,7 @@ from cloc_jax.scoring import predictions
 from cloc_jax.studies import (
     claims,
     collapse,
-    conclusion,
+    command_text,
     control,
     learned_margins,
     separability,
@@ -369,7 +369,7 @@ def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
         "--boundary=1|2",
     ]
     monkeypatch.setattr("sys.argv", words)
-    assert conclusion.command() == (
+    assert command_text.command() == (
         "python launch.py control --config=configs/koa.py --config.data.root=…/koa "
         '"--boundary=1|2"'
     )

@@ -8,6 +8,7 @@ from tiny_runs import by_name, clean, final_state
 
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies import run_plan, sweep
+from cloc_jax.studies.engines import training_tasks
 from cloc_jax.training import loop
 
 MARGINS = "method.cloc.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
@@ -95,7 +96,7 @@ def test_summary_is_the_mean_of_the_runs(swept, place):
 
 
 def test_finished_runs_are_not_repeated(swept, place, monkeypatch):
-    monkeypatch.setattr(sweep, "train_together", None)
+    monkeypatch.setattr(training_tasks, "train", None)
     again = sweep.sweep(frozen(), place / "runs", vary=[MARGINS], seeds=2)
     assert again == swept
 
@@ -162,7 +163,7 @@ def test_one_writer_and_a_damaged_list_of_runs(tmp_path):
 def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"
-    folds = sweep._folds("hid", "all")
+    folds = sweep.folds_of("hid", "all")
     settings = sweep.combinations(["method.cloc.weight=1;2"])
     plans = run_plan.plan_runs(config, settings, seeds=2, folds=folds)
     assert len(plans) == 2 * 5 * 2
@@ -172,10 +173,10 @@ def test_folds_are_repeats_like_seeds():
     by_setting = run_plan.by_setting(plans)
     assert list(by_setting) == ["weight=1", "weight=2"]
     assert all(len(runs) == 10 for runs in by_setting.values())
-    assert sweep._folds("hid", "0,3") == [0, 3] and sweep._folds("koa", "") == []
+    assert sweep.folds_of("hid", "0,3") == [0, 3] and sweep.folds_of("koa", "") == []
     for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
         with pytest.raises(ValueError, match=f"--folds is {text}"):
-            sweep._folds(dataset, text)
+            sweep.folds_of(dataset, text)
 
 
 def test_another_sweep_keeps_its_folder(swept, place, tmp_path):

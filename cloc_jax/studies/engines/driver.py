@@ -1,0 +1,230 @@
+"""The driver: which runs are waiting, their folders, and an engine that trains them.
+
+Only the driver makes and clears folders. A worker fills those that it is given, so a
+worker that was believed dead can never remove what its successor writes.
+"""
+
+import contextlib
+import copy
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from cloc_jax.build import saved_config
+from cloc_jax.runtime import checked_files, run_lock
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.studies.engines import claim_files
+from cloc_jax.studies.engines.task_files import FOLDER as TASKS
+from cloc_jax.studies.engines.task_files import Task, is_finished, make_tasks
+from cloc_jax.studies.run_plan import Plan
+
+ENGINES = ("local", "slurm", "ray")
+LISTED, FAILED = "sweep.json", "failed.json"
+# What the weights decide: filled in by whoever loads them.
+RESOLVED = ("stride", "epsilon", "preprocessing")
+
+
+class Options(NamedTuple):
+    """Where and how runs are trained."""
+
+    engine: str = "local"
+    workers: int = 0  # tasks at a time; 0 for as many as there is room for
+    hours: float = 24.0  # that a task may take before it is stopped and retried
+    retries: int = 2  # of a task that died or took too long
+    settings: Mapping[str, Any] = {}  # the engine's own
+
+    @property
+    def is_local(self) -> bool:
+        return self.engine == "local"
+
+
+LOCAL = Options()
+# Trains tasks; gives why runs did not finish, by their name.
+Engine = Callable[[Sequence[Task], pathlib.Path, Options], dict[str, str]]
+
+
+def carry_out(
+    plans: Sequence[Plan],
+    folder: pathlib.Path,
+    options: Options = LOCAL,
+    *,
+    is_open: bool = False,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, str]:
+    """Trains and scores the runs that are not finished; why some could not be.
+
+    Args:
+      plans: the runs.
+      folder: each run has its own below it.
+      options: where and how.
+      is_open: whether the folder may hold further runs than these, and nothing is
+        raised where none of these finished.
+      entries: what the list of runs says of each besides its settings, by name.
+    """
+    engine = _engine(options.engine)
+    begin(folder, plans, is_open=is_open, entries=entries)
+    _remove_damaged_results(folder, plans)
+    waiting = [p for p in plans if not is_finished(folder, p)]
+    if len(waiting) < len(plans):
+        console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
+    failed = engine(make_tasks(waiting), folder, options) if waiting else {}
+    _note_failures(folder, plans, failed)
+    for name, reason in failed.items():
+        console.print(f"not finished: {name}: {reason}", soft_wrap=True)
+    if failed and not is_open and not any(is_finished(folder, p) for p in plans):
+        raise ValueError(
+            f"none of the {len(plans)} runs finished; the first one said: "
+            f"{next(iter(failed.values()))}"
+        )
+    return failed
+
+
+def begin(
+    folder: pathlib.Path,
+    plans: Sequence[Plan],
+    *,
+    is_open: bool,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Notes what the runs are; refuses a folder that is something else."""
+    path = folder / LISTED
+    listed = {
+        p.name: {"name": p.name, "setting": p.setting, **p.overrides}
+        | dict((entries or {}).get(p.name, {}))
+        for p in plans
+    }
+    if path.exists():
+        remedy = "Put back a copy, or move it away: this command then writes it anew."
+        found = checked_files.read_json(path, remedy=remedy, fields=("runs",))
+        before = {run["name"]: run for run in found["runs"]}
+        if is_open:
+            listed = before | listed
+        elif not set(before) <= set(listed):
+            raise FileExistsError(
+                f"{folder} holds another sweep, with runs such as "
+                f"{sorted(before)[0]}; give this one another --run folder."
+            )
+    elif folder.exists() and not _is_only_runs(folder, plans):
+        raise FileExistsError(
+            f"{folder} holds files that are not a sweep; give another --run folder."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for plan in plans:
+        check_same(folder, plan)
+    checked_files.write_json(path, {"runs": list(listed.values())})
+
+
+def _is_only_runs(folder: pathlib.Path, plans: Sequence[Plan]) -> bool:
+    """Whether a folder without a list of runs holds nothing but runs of these plans."""
+    ours = {p.name for p in plans} | {FAILED, "trunk", claim_files.FOLDER, TASKS}
+    return all(
+        path.name in ours
+        or path.name.startswith(LISTED)  # another driver writes it just now
+        for path in run_lock.leftovers(folder)
+    )
+
+
+def _remove_damaged_results(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
+    """Lets runs whose results are damaged be scored again, and says so."""
+    for plan in plans:
+        run = RunFolder(folder / plan.name)
+        try:
+            run.is_finished()
+        except checked_files.Damaged as error:
+            console.print(f"{error.path} is damaged and made again", soft_wrap=True)
+            run.metrics.unlink(missing_ok=True)
+
+
+def check_same(folder: pathlib.Path, plan: Plan) -> None:
+    """ValueError where the run that lies there was made with other settings."""
+    run = RunFolder(folder / plan.name)
+    if not run.config.exists():
+        return
+    saved = saved_config.read(run.read_config(), copy.deepcopy(plan.config))
+    before, now = _plain(saved), _plain(plan.config)
+    for field in RESOLVED:
+        now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
+    for tree in (before, now):
+        tree.pop("mesh")  # a run may go on with other devices
+    if before != now:
+        raise ValueError(
+            f"{run.path} was made with other settings than this command's; give "
+            "another --run folder."
+        )
+
+
+def prepare(task: Task, folder: pathlib.Path) -> None:
+    """Makes the folders of a task's runs ready, except of those somebody works on."""
+    names = [p.name for p in task.plans if not is_finished(folder, p)]
+    with claim_files.claimed(folder, names) as mine:
+        for name in mine:
+            run = RunFolder(folder / name)
+            if run.metrics.exists():
+                continue  # somebody was faster
+            # Runs of one program start anew together; a run without a configuration
+            # was cut off before its first step.
+            if run.path.exists() and (task.is_group or not run.config.exists()):
+                run.clear()
+            run.path.mkdir(exist_ok=True)
+
+
+def is_ready(task: Task, folder: pathlib.Path) -> bool:
+    """Whether the folders are as `prepare` leaves them."""
+    runs = [RunFolder(folder / p.name) for p in task.plans]
+    return all(
+        run.path.is_dir()
+        and (
+            not run_lock.leftovers(run.path)
+            or (not task.is_group and run.config.exists())
+        )
+        for run in runs
+    )
+
+
+def read_failures(folder: pathlib.Path) -> dict[str, str]:
+    """Why runs did not finish, by their name, as the last driver knew it."""
+    path = folder / FAILED
+    if not path.exists():
+        return {}
+    remedy = "Move it away; it only says why runs failed."
+    return checked_files.read_json(path, remedy=remedy)
+
+
+def _note_failures(
+    folder: pathlib.Path, plans: Sequence[Plan], failed: Mapping[str, str]
+) -> None:
+    """Keeps the failures of other plans that are still true."""
+    now = {p.name for p in plans}
+    known = {
+        name: reason
+        for name, reason in read_failures(folder).items()
+        if name not in now and not RunFolder(folder / name).metrics.exists()
+    } | dict(failed)
+    if known:
+        checked_files.write_json(folder / FAILED, known)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / FAILED).unlink()
+
+
+def _engine(name: str) -> Engine:
+    """The engine of that name; ValueError where it is not known or not installed."""
+    if name == "local":
+        from cloc_jax.studies.engines import local
+
+        return local.train
+    if name not in ENGINES:
+        raise ValueError(f"--engine is {name!r}; use one of {', '.join(ENGINES)}.")
+    # Late: both are optional.
+    from cloc_jax.studies.engines import ray, slurm
+
+    engine: Engine = {"slurm": slurm.train, "ray": ray.train}[name]
+    return engine
+
+
+def _plain(config: ConfigDict) -> Any:
+    return json.loads(json.dumps(config.to_dict()))

@@ -1,0 +1,125 @@
+"""A worker: one process that trains one task, started by SLURM or Ray.
+
+    python -m cloc_jax.studies.engines.worker TASK.json
+
+Its environment is without what would make it join a run of several processes: a job
+step of SLURM hands its variables to all that is started within it.
+"""
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+
+from cloc_jax.studies.engines import claim_files, driver, task_files
+
+DONE, FAILED, BUSY, UNREADY = 0, 2, 75, 76  # exit codes; others: it died
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
+
+
+def main(path: pathlib.Path) -> int:
+    """Trains the runs of a task that nobody else works on."""
+    task, folder = task_files.read(path)
+    names = [p.name for p in task.plans if not task_files.is_finished(folder, p)]
+    with claim_files.claimed(folder, names) as mine:
+        plans = [p for p in task.plans if p.name in mine]
+        plans = [p for p in plans if not task_files.is_finished(folder, p)]
+        if not plans:
+            return DONE if len(mine) == len(names) else BUSY
+        if not driver.is_ready(task_files.Task(task.name, tuple(plans)), folder):
+            return UNREADY
+        return _train(plans, folder)
+
+
+def _train(plans, folder: pathlib.Path) -> int:
+    from cloc_jax.runtime import environment, interrupts
+
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.studies.engines import training_tasks
+    from cloc_jax.studies.run_plan import resolved
+
+    try:
+        failed = training_tasks.train([resolved(p) for p in plans], folder)
+    except interrupts.Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
+    except (ValueError, OSError, ArithmeticError) as error:
+        if not _is_ours(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    for name, reason in failed.items():
+        print(f"error: {name}: {reason}", file=sys.stderr)
+    return FAILED if failed else DONE
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether this project raised it: the same would happen again."""
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return pathlib.Path(__file__).resolve().parents[2] in pathlib.Path(last).parents
+
+
+class Child:
+    """A worker process that its parent starts and stops."""
+
+    def __init__(self, path: pathlib.Path):
+        environment, place = task_files.environment_of(path)
+        self.log = path.with_suffix(".log")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __spec__.name, str(path)],
+                cwd=place,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_end_with_parent(os.getpid()),
+            )
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Its exit code; one that takes longer is stopped, and counts as dead."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return -signal.SIGTERM
+
+    def stop(self) -> None:
+        """Asks it to write a checkpoint and end, then ends it."""
+        self._process.terminate()
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def reason(log: pathlib.Path) -> str:
+    """What a worker said last before it failed."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = [line for line in lines if line.startswith("error: ")] or lines
+    last = said[-1].removeprefix("error: ").strip() if said else "it said nothing"
+    return f"{last} (see {log})"
+
+
+def _end_with_parent(parent: int) -> Callable[[], None]:
+    """What a child does first: a parent that is killed takes it along."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if library:
+            # It may still write a checkpoint, so it is asked and not killed.
+            library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # the parent was gone before that
+                os._exit(128 + signal.SIGTERM)
+
+    return prepare
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

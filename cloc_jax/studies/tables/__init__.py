@@ -1,0 +1,1 @@
+"""The paper's tables: their runs, summaries of these, and the page."""

@@ -1,0 +1,228 @@
+"""From finished runs to a summary of one dataset and protocol, as plain JSON.
+
+It holds scores, their variance over test images, epochs and times, and what the runs
+were: enough to make the page again, without images, weights or predictions.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cloc_jax.report.table_rows import (
+    BIASED,
+    COLLAPSE,
+    CONTROLLED,
+    FINAL,
+    PHASE_ONE,
+)
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import metrics, predictions, seed_intervals
+from cloc_jax.studies.run_plan import FOLD, SEED
+
+VERSION = 1
+SCORES = ("accuracy", "mae", "qwk", "one_off_accuracy", "macro_mae")
+Run = Mapping[str, Any]  # an entry of the list of runs
+
+
+def summarize(
+    folder: pathlib.Path, runs: Sequence[Run], failed: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The summary of runs of one dataset and protocol; None where none is finished.
+
+    Args:
+      folder: of the runs.
+      runs: entries of its list.
+      failed: why runs did not finish, by name.
+    """
+    by_setting: dict[str, list[Run]] = {}
+    unfinished = {}
+    for run in runs:
+        if RunFolder(folder / run["name"]).metrics.exists():
+            by_setting.setdefault(run["setting"], []).append(run)
+        else:
+            reason = failed.get(run["name"], "not trained yet")
+            # Summaries are passed on; folders of this machine are not.
+            unfinished[run["name"]] = re.sub(r"(?<!:)/[^\s:]*/", "…/", reason)
+    if not by_setting:
+        return None
+    settings = {name: _setting(folder, own) for name, own in by_setting.items()}
+    some = next((s for s in settings if not s.startswith(COLLAPSE)), list(settings)[0])
+    first = RunFolder(folder / by_setting[some][0]["name"])
+    scores = first.read_metrics()
+    return {
+        "version": VERSION,
+        "dataset": runs[0]["dataset"],
+        "protocol": runs[0]["protocol"],
+        "commands": list(dict.fromkeys(run["command"] for run in runs)),
+        "ranks": scores["ranks"],
+        "critical": scores["critical"],
+        "about": _about(first, scores),
+        "controlled": _controlled(settings, scores["critical"]),
+        "settings": settings,
+        "unfinished": unfinished,
+    }
+
+
+def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
+    """What one setting's runs say."""
+    found = [RunFolder(folder / run["name"]) for run in runs]
+    ranks = found[0].read_metrics()["ranks"]
+    configs = [run.read_config() for run in found]
+    folds = [run.get(FOLD) for run in runs]
+    summary = {
+        "runs": [
+            _one(run) | {"seed": entry[SEED], "fold": fold}
+            for run, entry, fold in zip(found, runs, folds, strict=True)
+        ],
+        "encoder": configs[0]["encoder"]["name"],
+        "max_epochs": configs[0]["train"]["max_epochs"],
+        "together": len(found) if configs[0]["encoder"]["frozen"] else 1,
+    }
+    # With folds the runs have other test images each: their spread says it all.
+    if all(fold is None for fold in folds) or len(set(folds)) == 1:
+        summary["images_variance"] = _variance(found, ranks)
+    return summary
+
+
+def _one(run: RunFolder) -> dict[str, Any]:
+    found = run.read_metrics()
+    stages = [stage for stage in (PHASE_ONE, FINAL) if stage in found]
+    return {
+        "scores": {stage: _scores(found[stage]["test"]) for stage in stages},
+        "val": _scores(found[FINAL]["val"]),
+        "stages": [
+            {
+                "title": stage["title"] or stage["name"],
+                "epochs": stage["epochs"],
+                "seconds": round(stage["seconds"], 1),
+            }
+            for stage in found["stages"]
+        ],
+        "margins": found["margins"],
+    }
+
+
+def _scores(found: Mapping[str, Any]) -> dict[str, Any]:
+    scores = {name: found[name] for name in SCORES}
+    for boundary, rates in found["boundaries"].items():
+        scores[f"error {boundary}"] = rates["error_rate"]
+        scores[f"crossing {boundary}"] = rates["crossing_rate"]
+    return scores
+
+
+def _variance(
+    runs: Sequence[RunFolder], ranks: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Over test images, of the mean over runs, by stage and score."""
+    read = [predictions.read(r.path / predictions.NAME, ranks)["test"] for r in runs]
+    metric = [run.read_metrics() for run in runs]
+    true = read[0].true
+    predicted = np.stack([one.predicted for one in read])
+    values = np.stack(
+        [one.predicted if one.values is None else one.values for one in read]
+    )
+    found = {FINAL: _of_predictions(true, predicted, values, len(ranks))}
+    if all(PHASE_ONE in one for one in metric):
+        # Only counts are kept of phase one: as if all runs erred on the same images.
+        early = [
+            _of_confusion(np.array(one[PHASE_ONE]["test"]["confusion"]), ranks)
+            for one in metric
+        ]
+        found[PHASE_ONE] = {
+            name: float(np.mean([one[name] for one in early])) for name in early[0]
+        }
+    names = metrics.boundary_names(ranks)
+    return {
+        stage: {_named(key, names): value for key, value in of.items()}
+        for stage, of in found.items()
+    }
+
+
+def _of_predictions(
+    true: np.ndarray, predicted: np.ndarray, values: np.ndarray, num_ranks: int
+) -> dict[str, float]:
+    """Variance by score; of the error rate of a boundary by its place."""
+    found = {
+        "accuracy": seed_intervals.of_images((predicted == true).astype(float)),
+        "mae": seed_intervals.of_images(np.abs(values - true)),
+    }
+    for h in range(num_ranks - 1):
+        is_of = (true == h) | (true == h + 1)
+        other = np.where(true == h, h + 1, h)
+        wrong = (predicted == other)[:, is_of].astype(float)
+        if is_of.sum() > 1:
+            found[f"error {h}"] = seed_intervals.of_images(wrong)
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def _of_confusion(confusion: np.ndarray, ranks: Sequence[str]) -> dict[str, float]:
+    """The same for one run of which only the counts are known."""
+    true, predicted = (a.ravel() for a in np.indices(confusion.shape))
+    counts = confusion.ravel()
+    true, predicted = np.repeat(true, counts), np.repeat(predicted, counts)
+    return _of_predictions(true, predicted[None], predicted[None], len(ranks))
+
+
+def _named(key: str, boundaries: Sequence[str]) -> str:
+    kind, _, place = key.partition(" ")
+    return f"{kind} {boundaries[int(place)]}" if place else key
+
+
+def _about(run: RunFolder, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """What most runs were, to be held against the paper's protocol."""
+    config, dataset = run.read_config(), run.read_dataset()
+    data, encoder = config["data"], config["encoder"]
+    return {
+        "encoder": encoder["name"],
+        "is_frozen": encoder["frozen"],
+        "trainable_from": encoder["trainable_from"],
+        "views": encoder["views"],
+        "size": list(data["size"]),
+        "equalize": data["equalize"],
+        "merge_val": data["merge_val"],
+        "images": dataset["images"],
+        "batch_size": config["train"]["batch_size"],
+        "max_epochs": config["train"]["max_epochs"],
+        "learning_rate": config["optimizer"]["learning_rate"],
+        "encoder_learning_rate": config["optimizer"]["encoder_learning_rate"],
+        "device": scores["environment"]["device"],
+    }
+
+
+def _controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[str, str]:
+    """Of the margins that were tried the one with the fewest errors on validation."""
+    found = {}
+    for kind in ("", BIASED):
+        tried = [name for name in settings if name.startswith(kind + CONTROLLED)]
+
+        def errors(name: str) -> tuple[float, float]:
+            runs = [run["val"] for run in settings[name]["runs"]]
+            rates = [run[f"error {b}"] or 0.0 for run in runs for b in critical]
+            accuracy = np.mean([run["accuracy"] for run in runs])
+            return float(np.mean(rates)), -float(accuracy)
+
+        if tried:
+            found[kind] = min(tried, key=errors)
+    return found
+
+
+def read(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """The summaries in a folder."""
+    paths = sorted(folder.glob("*.json"))
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    bad = [
+        path
+        for path, one in zip(paths, found, strict=True)
+        if not isinstance(one, dict) or one.get("version") != VERSION
+    ]
+    if not found or bad:
+        what = f"{bad[0].name} is not one" if bad else "there is none"
+        raise ValueError(
+            f"--from is {folder}, where summaries of `launch.py tables` are expected, "
+            f"but {what}."
+        )
+    return found

@@ -1,0 +1,132 @@
+"""Engines for real: the same summary as this process makes, though workers die."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from launching import ROOT, TINY
+
+from cloc_jax.studies.engines import claim_files
+
+SWEEP = [
+    "sweep",
+    *TINY,
+    "--config.train.max_epochs=4",
+    "--config.mesh.devices=1",
+    "--vary=method.name=ce;sord",
+]
+# The driver, and a look at what it loaded.
+DRIVER = """
+import sys
+import launch
+code = launch.main(sys.argv[1:])
+assert "jax" not in sys.modules or "--engine=local" in sys.argv, "the driver loads JAX"
+sys.exit(code)
+"""
+
+
+def start(place, run, *arguments, **environment):
+    """A driver that is at work."""
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, *SWEEP, f"--run={run}", *arguments],
+        cwd=place,
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": "1"}
+        | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    place = tmp_path_factory.mktemp("serial")
+    process = start(place, "runs", "--engine=local")
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return json.loads((place / "runs" / "summary.json").read_text())
+
+
+def wait_for(found, process, what, seconds=300):
+    """What `found` gives once it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            pytest.fail(f"the driver ended before {what}: {process.stdout.read()}")
+        if value := found():
+            return value
+        time.sleep(0.1)
+    process.kill()
+    pytest.fail(f"{what} did not come: {process.stdout.read()}")
+
+
+def under_way(runs: pathlib.Path):
+    """The process of a run that has a checkpoint and is not finished."""
+    for run in runs.glob("*seed=*"):
+        kept = run / "checkpoints"  # those with a longer name are being written
+        has_checkpoint = any(p.name.isdigit() for p in kept.glob("*"))
+        claim = runs / claim_files.FOLDER / run.name
+        if has_checkpoint and not (run / "metrics.json").exists() and claim.exists():
+            return json.loads(claim.read_text())["pid"]
+    return None
+
+
+def finish(process, runs, serial):
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert json.loads((runs / "summary.json").read_text()) == serial
+    assert not any((runs / claim_files.FOLDER).iterdir())
+    return said
+
+
+@pytest.mark.slow
+def test_submitit_with_a_worker_killed(serial, tmp_path):
+    joins = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
+    options = ["--engine=slurm", "--option=cluster=local", "--workers=2"]
+    process = start(tmp_path, "runs", *options, **joins)
+    runs = tmp_path / "runs"
+    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+    os.kill(pid, signal.SIGKILL)
+    said = finish(process, runs, serial)
+    assert "it goes on from where it was" in said
+    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
+    assert "going on in stage" in logs
+
+
+@pytest.mark.slow
+def test_ray_with_a_machine_lost(serial, tmp_path):
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0}
+    )
+    try:
+        workers = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        options = ["--engine=ray", f"--option=address={cluster.address}"]
+        process = start(tmp_path, "runs", *options)
+        runs = tmp_path / "runs"
+        pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+        of = [
+            w
+            for w in workers
+            if is_below(pid, w.all_processes["raylet"][0].process.pid)
+        ]
+        assert len(of) == 1
+        cluster.remove_node(of[0], allow_graceful=False)
+        said = finish(process, runs, serial)
+        assert "its machine or worker was lost" in said
+    finally:
+        cluster.shutdown()
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    while pid > 1 and pid != ancestor:
+        pid = int(
+            pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        )
+    return pid == ancestor
