@@ -54,6 +54,7 @@ class Trunk:
             model = model_state.evaluating(graph, state)
             return model.before(images, until)
 
+        self.until, self.function = until, apply
         self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:
