@@ -47,6 +47,7 @@ class Trunk:
         settings: Mapping[str, Any],
     ):
         graph, self.state = model_state.split(encoder)
+        self.graph = graph
         self._mesh = mesh
         self.mark = _mark({"until": until, **settings}, self.state)[:16]
 
@@ -54,7 +55,6 @@ class Trunk:
             model = model_state.evaluating(graph, state)
             return model.before(images, until)
 
-        self.until, self.function = until, apply
         self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:

@@ -1,19 +1,28 @@
 """A trained run's prediction as one program that needs none of our code to run."""
 
 import functools
+import json
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax import export
 from jaxtyping import Array
+from ml_collections import ConfigDict
+from safetensors.numpy import load_file
 
-from cloc_jax.build import encoder
+from cloc_jax.build import assembly, encoder, saved_config
 from cloc_jax.build.trained_run import TrainedRun
-from cloc_jax.runtime import model_state
+from cloc_jax.methods import Method
+from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.scoring import exported_model
+
+Outputs = dict[str, Array]  # fields of a Prediction
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 TRUNK = "trunk"  # before the names of the frozen parts' arrays
@@ -34,24 +43,14 @@ def build(run: TrainedRun) -> Program:
     Frozen parts are in it, so that images go in. Arrays are arguments and not part of
     the program: they are stored once, and the compiler sees what it sees in a run.
     """
-    of_model = _Arrays(run.state)
-    of_trunk = None
+    model = _Part(run.graph, run.state)
+    weights = model.named(run.state)
+    trunk = None
     if run.has_trunk:
         used = encoder.frozen_groups(run.config)
-        of_trunk = _Arrays(run.trunk.state, TRUNK, used)
-
-    def predict(weights, support, images):
-        inputs = images
-        if of_trunk:
-            inputs = run.trunk.function(of_trunk.filled(weights), images)
-            # In a run these are two programs: what one compiler pass makes of both
-            # together would round otherwise.
-            inputs = jax.lax.optimization_barrier(inputs)
-        model = model_state.evaluating(run.graph, of_model.filled(weights))
-        found = run.method.predict(model, inputs, support or None)
-        return {k: v for k, v in found._asdict().items() if v is not None}
-
-    weights = of_model.named | (of_trunk.named if of_trunk else {})
+        trunk = _Part(run.trunk.graph, run.trunk.state, TRUNK, used)
+        weights |= trunk.named(run.trunk.state)
+    predict = _function(run.config, run.method, model, trunk)
     support = {k: np.asarray(v) for k, v in (run.support or {}).items()}
     data = run.config.data
     (batch,) = export.symbolic_shape("batch")
@@ -62,17 +61,73 @@ def build(run: TrainedRun) -> Program:
     return Program(bytes(exported.serialize()), weights, support, tuple(outputs))
 
 
-class _Arrays:
-    """The arrays of a model by name, and the model's state again from them.
+def rebuild(folder: pathlib.Path, schema: ConfigDict) -> Callable[[Array], Outputs]:
+    """Predictions of images as a function that other tools can trace, ONNX's for one.
 
-    Random keys, of which evaluation uses none, and parts that are not `used` are left
-    out of it.
+    It is built from the configuration and the weights of an exported folder; the
+    program in there cannot be looked into.
+
+    Args:
+      folder: that `launch.py export` wrote.
+      schema: every setting with its default.
+    """
+    exported_model.check(folder)
+    values = json.loads((folder / exported_model.CONFIG).read_text())
+    ranks = json.loads((folder / exported_model.ABOUT).read_text())["ranks"]
+    config = saved_config.read(values, schema)
+    method = assembly.build_method(config, len(ranks), sharding.make_mesh(1))
+    create = encoder.Creator(config, method)
+    model = _Part(*model_state.split(nnx.eval_shape(create.random)))
+    trunk = None
+    if encoder.entrance(config):
+        whole = nnx.eval_shape(lambda: encoder.build(config, nnx.Rngs(0)))
+        used = encoder.frozen_groups(config)
+        trunk = _Part(*model_state.split(whole), TRUNK, used)
+    weights = load_file(folder / exported_model.WEIGHTS)
+    kept = folder / exported_model.SUPPORT
+    support = load_file(kept) if kept.exists() else {}
+    predict = _function(config, method, model, trunk)
+    return lambda images: predict(weights, support, images)
+
+
+def _function(
+    config: ConfigDict, method: Method, model: "_Part", trunk: "_Part | None"
+) -> Callable[..., Outputs]:
+    """(weights, support, images) -> the fields of a Prediction that there are."""
+    until = encoder.entrance(config)
+
+    def predict(weights, support, images):
+        inputs = images
+        if trunk:
+            whole = model_state.evaluating(trunk.graph, trunk.filled(weights))
+            inputs = whole.before(images, None if until == encoder.FEATURES else until)
+            # In a run these are two programs: what one compiler pass makes of both
+            # together would round otherwise.
+            inputs = jax.lax.optimization_barrier(inputs)
+        whole = model_state.evaluating(model.graph, model.filled(weights))
+        found = method.predict(whole, inputs, support or None)
+        return {k: v for k, v in found._asdict().items() if v is not None}
+
+    return predict
+
+
+class _Part:
+    """A module whose arrays go by names.
+
+    Random keys, of which evaluation uses none, and parts of it that are not `used` are
+    left out.
     """
 
-    def __init__(self, state: ModelState, prefix: str = "", used: Sequence[str] = ()):
-        self.named: dict[str, np.ndarray] = {}
+    def __init__(
+        self,
+        graph: nnx.GraphDef,
+        like: ModelState,
+        prefix: str = "",
+        used: Sequence[str] = (),
+    ):
+        self.graph = graph
         self._filling: list[str | Callable[[], Array]] = []
-        found, self._tree = jax.tree_util.tree_flatten_with_path(state)
+        found, self._tree = jax.tree_util.tree_flatten_with_path(like)
         for path, leaf in found:
             first, *rest = _names(path)
             name = ".".join([prefix] * bool(prefix) + [first, *rest])
@@ -83,11 +138,17 @@ class _Arrays:
                 self._filling.append(zeros)
             else:
                 self._filling.append(name)
-                self.named[name] = np.asarray(leaf)
+
+    def named(self, state: ModelState) -> dict[str, np.ndarray]:
+        """The arrays of a state by name."""
+        pairs = zip(self._filling, jax.tree.leaves(state), strict=True)
+        return {f: np.asarray(leaf) for f, leaf in pairs if isinstance(f, str)}
 
     def filled(self, arrays: Mapping[str, Array]) -> Any:
         """The state with these arrays."""
-        leaves = [arrays[f] if isinstance(f, str) else f() for f in self._filling]
+        leaves = [
+            jnp.asarray(arrays[f]) if isinstance(f, str) else f() for f in self._filling
+        ]
         return jax.tree.unflatten(self._tree, leaves)
 
 
@@ -98,8 +159,8 @@ def _key(shape: tuple[int, ...]) -> Array:
 
 def _names(path: tuple[Any, ...]) -> list[str]:
     """encoder, layer1, …, kernel; without the state's own first and last keys."""
-    keys = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
-    return [key for key in keys[1:] if key != "value"]
+    text = jax.tree_util.keystr(path, simple=True, separator=".")
+    return text.removesuffix(".value").split(".")[1:]
 
 
 def _shape(array: np.ndarray) -> jax.ShapeDtypeStruct:

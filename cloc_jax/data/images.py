@@ -169,8 +169,8 @@ def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
     if array.dtype != np.uint8 or not is_image or not array.size:
         raise ImageError(
             f"an array of {array.dtype} {list(array.shape)} came where an image, uint8 "
-            "[height, width] or [height, width, 1 or 3], was wanted; scale it to 0..255 "
-            "and convert it with .astype(np.uint8)."
+            "[height, width] or [height, width, 1 or 3], was wanted; scale it to 0 .. "
+            "255 and convert it with .astype(np.uint8)."
         )
     return _to_array(Image.fromarray(array), channels, "an array")
 

@@ -44,7 +44,8 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
             _save_arrays(part / folder_of.SUPPORT, program.support)
         if decision:
             shutil.copyfile(folder.decision, part / folder_of.DECISION)
-        atomic_files.write_json(part / folder_of.CONFIG, _portable(folder.read_config()))
+        config_of_run = _portable(folder.read_config())
+        atomic_files.write_json(part / folder_of.CONFIG, config_of_run)
         about = _about(run, program, found)
         atomic_files.write_json(part / folder_of.ABOUT, about)
         how = _preprocessing(config)
@@ -64,7 +65,8 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
 
 
 def _save_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, path)
+    # C order, and not by ascontiguousarray, which would make a number a vector.
+    save_file({k: np.array(v, order="C") for k, v in arrays.items()}, path)
     path.chmod(0o644)  # others are meant to read it
 
 

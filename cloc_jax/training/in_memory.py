@@ -61,7 +61,14 @@ def check(config: ConfigDict) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _cached(text: str, num_features: int, ranks: int) -> "Trainer":
-    return Trainer(ConfigDict(json.loads(text)), num_features, ranks)
+    return Trainer(ConfigDict(_with_tuples(json.loads(text))), num_features, ranks)
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that configurations have."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(below) for key, below in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def trainer(config: ConfigDict, num_features: int, num_ranks: int) -> "Trainer":
@@ -75,7 +82,7 @@ class Trainer:
     """A method on feature vectors, with its compiled programs."""
 
     def __init__(self, config: ConfigDict, num_features: int, num_ranks: int):
-        self._config = config
+        self.config = config
         self._mesh = sharding.make_mesh(1)
         self._ranks = [str(i) for i in range(num_ranks)]
         self._method = assembly.build_method(config, num_ranks, self._mesh)
@@ -91,11 +98,11 @@ class Trainer:
             return self._method.init(Identity(num_features, is_signed=True), rngs)
 
         self._make = model_state.compiled(make)
-        self._graph, self._like = model_state.split(nnx.eval_shape(make))
+        self.graph, self._like = model_state.split(nnx.eval_shape(make))
         self._stages = [self._compiled(stage) for stage in self._method.stages]
 
     def _compiled(self, stage: Stage) -> "_Steps":
-        settings = self._config.optimizer.to_dict()
+        settings = self.config.optimizer.to_dict()
         settings.pop("encoder_learning_rate")  # there is no encoder
         optimizer = optimizers.build(
             stage.trains,
@@ -106,16 +113,13 @@ class Trainer:
             epochs=1,
             **(settings | dict(stage.optimizer)),
         )
-        step = train_step.step_function(self._graph, stage, optimizer, num_steps=1)
+        step = train_step.step_function(self.graph, stage, optimizer, num_steps=1)
         return _Steps(stage, optimizer, jax.jit(step, donate_argnums=0))
 
     def train(self, train: Rows, val: Rows, *, seed: int) -> Learned:
         """The model after all stages."""
         initial = functools.partial(self._make, np.uint32(seed))
-        graph, state = model_state.split(initial())
-        if jax.tree.structure(state) != jax.tree.structure(self._like):
-            raise ValueError("the model is not the one that was compiled.")
-        self._graph = graph if graph == self._graph else self._graph
+        state = model_state.split(initial())[1]
         epochs, support = 0, None
         for index, steps in enumerate(self._stages):
             run = _StageRun(self, steps, index, train, val, seed)
@@ -133,12 +137,12 @@ class Trainer:
         self, state: ModelState, support: Support | None, features: np.ndarray
     ) -> Prediction:
         """Predictions of rows, as numpy arrays."""
-        predictor = inference.predictor(self._graph, self._method, self._mesh)
+        predictor = inference.predictor(self.graph, self._method, self._mesh)
         return _over(lambda rows: predictor(state, rows, support), features)
 
     def embed(self, state: ModelState, features: np.ndarray) -> np.ndarray:
         """Embeddings [row, dim]."""
-        embedder = inference.embedder(self._graph, self._method, self._mesh)
+        embedder = inference.embedder(self.graph, self._method, self._mesh)
         return _over(lambda rows: embedder(state, rows), features)
 
     def fit(self, state: ModelState, train: Rows, val: Rows) -> Support | None:
@@ -146,7 +150,7 @@ class Trainer:
         splits = {"train": train, "val": val}
         return inference.fit_support(
             self._method,
-            self._graph,
+            self.graph,
             state,
             lambda split: self.embed(state, splits[split].features),
             {name: rows.labels for name, rows in splits.items()},
@@ -154,22 +158,12 @@ class Trainer:
 
     def readouts(self, state: ModelState) -> dict[str, Readout]:
         """The method's values for people."""
-        return self._method.readouts(model_state.merge(self._graph, state))
+        return self._method.readouts(model_state.merge(self.graph, state))
 
     def score(self, state: ModelState, support: Support | None, rows: Rows) -> dict:
         """Metrics of labelled rows."""
         found = self.predict(state, support, rows.features)
         return prediction_scores.score(found, rows.labels, self._ranks)
-
-    @property
-    def config(self) -> ConfigDict:
-        """The configuration, without its seed."""
-        return self._config
-
-    @property
-    def graph(self) -> nnx.GraphDef:
-        """The structure of the model."""
-        return self._graph
 
 
 class _Steps(NamedTuple):
