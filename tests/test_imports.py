@@ -21,9 +21,10 @@ LEVELS = (
     {"training", "report"},
     {"studies", "bench"},
     {"jobs"},
+    {"sklearn"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-SEES_CONFIG = {"build", "training", "studies", "bench", "jobs"}
+SEES_CONFIG = {"build", "training", "studies", "bench", "jobs", "sklearn"}
 
 
 def imports(path):
@@ -35,6 +36,7 @@ def imports(path):
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
+TOP = [PACKAGE / "__init__.py"]  # imports late, so that the losses stay light
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -43,7 +45,7 @@ def test_arrows(path):
     ours = {n.split(".")[1] for n in imports(path) if n.startswith("cloc_jax.")}
     if len(parts) == 1:
         assert parts[0] == "__init__.py", "every module has a room"
-        assert not ours
+        assert ours == {"scoring"}, "what exported models need, imported late"
         return
     room = parts[0]
     above = {other for other in ours - {room} if LEVEL[other] >= LEVEL[room]}
@@ -63,7 +65,9 @@ def test_packages_only_reexport(path):
     for node in ast.parse(path.read_text()).body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_all = isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
-        assert is_text or is_all or isinstance(node, ast.ImportFrom), ast.unparse(node)
+        is_late = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        is_import = isinstance(node, ast.ImportFrom) or (is_late and path in TOP)
+        assert is_text or is_all or is_import, ast.unparse(node)
 
 
 def test_the_loss_can_be_copied_out(tmp_path):

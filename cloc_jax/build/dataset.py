@@ -12,6 +12,7 @@ from cloc_jax.build import finite_settings
 from cloc_jax.data import augment, datasets
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.layouts.listing import Listing
+from cloc_jax.data.network_input import NetworkInput
 from cloc_jax.data.source import Prepared, Source
 from cloc_jax.runtime import console, environment
 
@@ -95,6 +96,20 @@ def prepared_size(config: ConfigDict) -> tuple[int, int]:
     """Height and width of prepared images: data.size, and room for the random crop."""
     height, width = config.data.size
     return augment.uncropped((height, width), config.augment.random_crop)
+
+
+def network_input(config: ConfigDict) -> NetworkInput:
+    """How an image becomes what the network sees in evaluation."""
+    data = config.data
+    height, width = prepared_size(config)
+    return NetworkInput(
+        size=(height, width),
+        channels=data.channels,
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+        random_crop=config.augment.random_crop,
+        max_pixels=data.max_pixels,
+    )
 
 
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:

@@ -47,6 +47,7 @@ class Trunk:
         settings: Mapping[str, Any],
     ):
         graph, self.state = model_state.split(encoder)
+        self.graph = graph
         self._mesh = mesh
         self.mark = _mark({"until": until, **settings}, self.state)[:16]
 

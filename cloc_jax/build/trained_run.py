@@ -54,11 +54,11 @@ class TrainedRun:
             self.mesh, self.method, create = parts.mesh, parts.method, parts.create
         self.stage = stage or self.method.stages[-1].name
         folder.read_stage(self.stage)  # a stage that has not finished says so
-        self._graph, self.state = load_stage(folder, self.stage, create, self.mesh)
-        self._support = jax.device_put(
+        self.graph, self.state = load_stage(folder, self.stage, create, self.mesh)
+        self.support = jax.device_put(
             folder.read_support(self.stage), sharding.copied(self.mesh)
         )
-        if self.method.fit and self._support is None and self._is_scored():
+        if self.method.fit and self.support is None and self._is_scored():
             raise FileNotFoundError(
                 f"{folder.stage(self.stage).with_suffix('.npz')} is missing, without "
                 f"which {config.method.name} cannot predict. Train the run again."
@@ -78,29 +78,40 @@ class TrainedRun:
 
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
-        predictor = inference.predictor(self._graph, self.method, self.mesh)
+        predictor = inference.predictor(self.graph, self.method, self.mesh)
         found = self._over(
-            lambda images: predictor(self.state, images, self._support),
+            lambda images: predictor(self.state, images, self.support),
             source,
             batch_size,
         )
         return self._finite(found, source)
 
+    @property
+    def prediction_batch(self) -> int:
+        """The most images that `predict` looks at in one go, frozen parts included."""
+        most = self.config.train.eval_batch_size
+        return min(most, encoder.EXTRACTION_BATCH) if self.has_trunk else most
+
+    @property
+    def has_trunk(self) -> bool:
+        """Whether the model takes the output of frozen parts in place of images."""
+        return bool(encoder.entrance(self.config))
+
     def embed(self, source: Source) -> np.ndarray:
         """Embeddings [item, dim]."""
-        embedder = inference.embedder(self._graph, self.method, self.mesh)
+        embedder = inference.embedder(self.graph, self.method, self.mesh)
         found = self._over(functools.partial(embedder, self.state), source, 0)
         return self._finite(found, source)
 
     def model(self) -> Any:
         """The model as an object, in evaluation mode."""
-        return model_state.evaluating(self._graph, self.state)
+        return model_state.evaluating(self.graph, self.state)
 
     def prepared(self, images: Source, *, batch_size: int) -> Source:
         """Images as the model takes them: themselves, or what frozen parts make."""
-        if not encoder.entrance(self.config):
+        if not self.has_trunk:
             return images
-        features = self._trunk.over(
+        features = self.trunk.over(
             images,
             batch_size=min(batch_size, encoder.EXTRACTION_BATCH),
             threads=self.config.data.threads,
@@ -108,7 +119,8 @@ class TrainedRun:
         return InMemory(list(features), images.ids)
 
     @functools.cached_property
-    def _trunk(self) -> kept_features.Trunk:
+    def trunk(self) -> kept_features.Trunk:
+        """The frozen parts that the model's inputs come from, where there are any."""
         return encoder.build_trunk(self.config, self.mesh, self.folder)
 
     def _finite(self, found: Any, source: Source) -> Any:

@@ -154,6 +154,27 @@ def prepare(
     return _resize(image, *size)
 
 
+def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
+    """An image that is an array already, as `read` gives a file with these pixels.
+
+    Args:
+        array: uint8 [height, width] or [height, width, 1, 3 or 4].
+        channels: 1 (grey) or 3 (red, green, blue).
+    """
+    _check_channels(channels)
+    array = np.asarray(array)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
+    if array.dtype != np.uint8 or not is_image or not array.size:
+        raise ImageError(
+            f"an array of {array.dtype} {list(array.shape)} came where an image, uint8 "
+            "[height, width] or [height, width, 1 or 3], was wanted; scale it to 0 .. "
+            "255 and convert it with .astype(np.uint8)."
+        )
+    return _to_array(Image.fromarray(array), channels, "an array")
+
+
 def shrink(
     image: np.ndarray,
     *,

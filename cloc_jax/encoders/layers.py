@@ -89,14 +89,20 @@ def max_pool(
     x: Activations, window: int, *, stride: int, pad: int = 0
 ) -> Float[Array, "batch height2 width2 features"]:
     """Largest value of each window; padding never wins."""
+    # window_shape by name: converters to ONNX look for it there.
     return nnx.max_pool(
-        x, (window, window), strides=(stride, stride), padding=((pad, pad), (pad, pad))
+        x,
+        window_shape=(window, window),
+        strides=(stride, stride),
+        padding=((pad, pad), (pad, pad)),
     )
 
 
 def halve(x: Activations) -> Float[Array, "batch height2 width2 features"]:
     """Average of each 2x2 window, without the last row or column of an odd size."""
-    return nnx.avg_pool(x, (2, 2), strides=(2, 2), padding=((0, 0), (0, 0)))
+    return nnx.avg_pool(
+        x, window_shape=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0))
+    )
 
 
 def adaptive_average_pool(

@@ -126,6 +126,10 @@ def _predict(p: argparse.ArgumentParser) -> None:
     p.add_argument("--output", default="", metavar="FILE", help="the CSV to write")
 
 
+def _export(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--to", default="", metavar="OUT", help="the folder to write")
+
+
 def _decide(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--max-missed",
@@ -354,6 +358,11 @@ COMMANDS = {
     "decide": Command(
         "Choose how a run decides at boundaries that matter, and keep it.",
         (_of_run, _boundary, _decide),
+    ),
+    "export": Command(
+        "Write a run's model into a folder that others can use.",
+        (_of_run, _export),
+        OF_RUN,
     ),
     "sweep": Command(
         "Train many settings and seeds, with one summary.",

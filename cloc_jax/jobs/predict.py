@@ -8,15 +8,15 @@ from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
 
-from cloc_jax.build.dataset import prepared_size
+from cloc_jax.build.dataset import network_input
 from cloc_jax.build.trained_run import TrainedRun
-from cloc_jax.data import augment, images
 from cloc_jax.data.layouts import listing
 from cloc_jax.data.source import InMemory
+from cloc_jax.methods import Prediction
 from cloc_jax.runtime import atomic_files, os_errors
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import conformal_sets, rank_probabilities
+from cloc_jax.scoring import conformal_sets, grades
 from cloc_jax.scoring.decisions import Decision
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
@@ -44,7 +44,7 @@ def predict(
     ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
     rows: list[dict[str, str]] = []
     # One size for every chunk, so that one compiled program serves all of them.
-    chunk = min(config.train.eval_batch_size, len(files))
+    chunk = min(run.prediction_batch, len(files))
     for start in range(0, len(files), chunk):
         rows += _predict_some(run, files[start : start + chunk], chunk, decision)
     columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
@@ -76,60 +76,43 @@ def _predict_some(
     batch_size: int,
     decision: Decision | None,
 ) -> list[dict[str, str]]:
-    arrays, rows = [], []
+    arrays, rows, prepare = [], [], network_input(run.config)
     for path in files:
         row = {"file": str(path)}
         rows.append(row)
         try:
-            arrays.append(prepared(run.config, path))
+            arrays.append(prepare.of_file(path))
         except ValueError as error:
             row["error"] = str(error)
     read = [row for row in rows if "error" not in row]
     if not read:
         return rows
-    images = InMemory(arrays, [row["file"] for row in read])
-    found = run.predict(
-        run.prepared(images, batch_size=batch_size), batch_size=batch_size
-    )
-    probabilities = rank_probabilities.of_prediction(found)
-    labels, ranks = np.asarray(found.label), run.ranks
-    expected = rank_probabilities.expected_rank(found, probabilities)
-    if decision:
-        if probabilities is None:
-            raise ValueError(
-                "the run has a saved decision, but its method gives no probabilities; "
-                "take it away with `launch.py decide --run=DIR --remove`."
-            )
-        if decision.chooses_labels:
-            most_likely, labels = probabilities.argmax(1), decision.apply(probabilities)
-            for row, label in zip(read, most_likely, strict=True):
-                row[MOST_LIKELY] = ranks[label]
-        if decision.sets:
-            for row, *ends in zip(
-                read, *decision.apply_sets(probabilities), strict=True
-            ):
-                row |= dict(zip(SET, (ranks[end] for end in ends), strict=True))
-        probabilities = decision.calibrated(probabilities)
-        expected = probabilities @ np.arange(len(ranks))
+    found = predict_images(run, arrays, batch_size, [row["file"] for row in read])
+    graded = grades.grade(found, run.ranks, decision)
     for i, row in enumerate(read):
-        row["predicted"] = ranks[labels[i]]
-        row["expected"] = f"{expected[i]:.3f}"
-        if probabilities is not None:
-            for rank, p in zip(ranks, probabilities[i], strict=True):
+        row["predicted"] = graded.predicted[i]
+        if graded.most_likely:
+            row[MOST_LIKELY] = graded.most_likely[i]
+        if graded.sets:
+            row |= dict(zip(SET, graded.sets[i], strict=True))
+        row["expected"] = f"{graded.expected[i]:.3f}"
+        if graded.probabilities is not None:
+            for rank, p in zip(run.ranks, graded.probabilities[i], strict=True):
                 row[f"p_{rank}"] = f"{p:.4f}"
     return rows
 
 
-def prepared(config: ConfigDict, path: pathlib.Path) -> np.ndarray:
-    """An image file as the network sees it in evaluation."""
-    data = config.data
-    image = images.prepare(
-        images.read(path, channels=data.channels, max_pixels=data.max_pixels),
-        size=prepared_size(config),
-        crop=tuple(data.crop) if data.crop else None,
-        equalize=data.equalize,
+def predict_images(
+    run: TrainedRun,
+    arrays: Sequence[np.ndarray],
+    batch_size: int,
+    names: Sequence[str] = (),
+) -> Prediction:
+    """Predictions for images that are prepared, in batches of one size."""
+    images = InMemory(arrays, names or [f"image {i}" for i in range(len(arrays))])
+    return run.predict(
+        run.prepared(images, batch_size=batch_size), batch_size=batch_size
     )
-    return augment.centre(image, config.augment.random_crop)
 
 
 def _files(paths: Sequence[str]) -> list[pathlib.Path]:

@@ -146,6 +146,22 @@ def run_decide(request: Request) -> int:
     return 0
 
 
+def run_export(request: Request) -> int:
+    folder = trained(request, "export")
+    if not request.arguments.to:
+        raise ValueError("export needs the folder to write: add --to=OUT.")
+    target = pathlib.Path(request.arguments.to)
+    if target.exists():
+        raise FileExistsError(
+            f"--to={target} exists already; give another name or move it away."
+        )
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.jobs import export
+
+    export.export(saved(folder, request), folder, target)
+    return 0
+
+
 def run_sweep(request: Request) -> int:
     check_methods(request, request.arguments.vary)
     found = engine_options(request.arguments)
@@ -378,6 +394,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "report": run_report,
     "predict": run_predict,
     "decide": run_decide,
+    "export": run_export,
     "sweep": run_sweep,
     "control": run_control,
     "margins": run_margins,

@@ -101,7 +101,7 @@ def orcnn(
     """
 
     def pairs(found):
-        return found.reshape(len(found), num_ranks - 1, 2)
+        return found.reshape(found.shape[0], num_ranks - 1, 2)
 
     return cumulative(
         "orcnn",

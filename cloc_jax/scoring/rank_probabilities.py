@@ -1,13 +1,27 @@
 """Probabilities of ranks, whatever kind of head they come from."""
 
+from typing import Any, Protocol, runtime_checkable
+
 import numpy as np
 from jaxtyping import Float
 
-from cloc_jax.methods import Prediction
+
+@runtime_checkable
+class Said(Protocol):
+    """What `methods.Prediction` holds, for those who do not import methods."""
+
+    @property
+    def label(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def above(self) -> Any: ...
+    @property
+    def probabilities(self) -> Any: ...
 
 
 def of_prediction(
-    prediction: Prediction,
+    prediction: Said,
 ) -> Float[np.ndarray, "item rank"] | None:
     """Probabilities [item, rank] of a prediction; None where a method gives labels
     only."""
@@ -33,7 +47,7 @@ def from_above(
 
 
 def expected_rank(
-    prediction: Prediction, probabilities: Float[np.ndarray, "item rank"] | None
+    prediction: Said, probabilities: Float[np.ndarray, "item rank"] | None
 ) -> Float[np.ndarray, " item"]:
     """The rank that a method expects: its own value, else the mean of the ranks."""
     if prediction.value is not None:

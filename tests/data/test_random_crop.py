@@ -6,10 +6,9 @@ import pytest
 from tiny_runs import tiny
 
 from cloc_jax.build import assembly, encoder, kept_features
-from cloc_jax.build.dataset import augmentation, build_dataset
+from cloc_jax.build.dataset import augmentation, build_dataset, network_input
 from cloc_jax.data import images
 from cloc_jax.data.source import AugmentedOnce
-from cloc_jax.jobs import predict
 
 
 def config(**changes):
@@ -33,7 +32,7 @@ def test_predict_sees_what_evaluation_sees(tmp_path):
     test = build_dataset(settings).splits["test"]
     path = tmp_path / "image.png"
     cv2.imwrite(str(path), test.original()[3])
-    np.testing.assert_array_equal(predict.prepared(settings, path), test[3])
+    np.testing.assert_array_equal(network_input(settings).of_file(path), test[3])
 
 
 def test_a_centre_crop_and_a_random_one_go_together(tmp_path):

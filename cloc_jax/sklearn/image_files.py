@@ -1,0 +1,246 @@
+"""Ordered classes from images, as a scikit-learn classifier that trains a run."""
+
+import atexit
+import csv
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from cloc_jax.build import saved_config
+from cloc_jax.build.dataset import network_input
+from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.data import images
+from cloc_jax.jobs import evaluate, predict
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import grades
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.sklearn import default_settings
+from cloc_jax.sklearn.features import ordered_classes
+from cloc_jax.training import loop
+
+Image = str | os.PathLike | np.ndarray
+
+
+class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
+    """A run on images, as `python launch.py --config=configs/folder.py` trains it.
+
+    Part of the images given to `fit` is held out, as from the command line: 10% decide
+    when training ends and 15% are the test images of the report. Change that with
+    `settings`.
+
+    Args:
+      order: the classes from lowest to highest; None for their sorted order.
+      run: folder of the run, which must be new. It is kept, gets a report, and the
+        command line's jobs work on it. None for a temporary one, which is removed when
+        the process ends.
+      method: any; docs/methods.md describes them.
+      encoder: small, resnet18, resnet34, resnet50, vgg16, vgg16_bn or densenet121.
+      weights: file or hub name of its ImageNet weights; docs/weights.md.
+      frozen: keep the encoder as its weights are, which trains in minutes on a CPU.
+      size: height and width that the network sees.
+      channels: 1 for grey images, 3 for colour.
+      batch_size, learning_rate, max_epochs: of training; None for the configuration's.
+      settings: any others of configs/base.py, such as {"data.test_fraction": 0.3}.
+      verbose: print what the command line prints.
+      random_state: the seed of the run.
+
+    Attributes:
+      classes_: the classes from lowest to highest; columns of `predict_proba`.
+      run_: the folder of the run.
+    """
+
+    def __init__(
+        self,
+        order: Sequence[Any] | None = None,
+        *,
+        run: str | os.PathLike | None = None,
+        method: str = "cloc",
+        encoder: str = "small",
+        weights: str = "",
+        frozen: bool = False,
+        size: tuple[int, int] = (128, 128),
+        channels: int = 3,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_epochs: int | None = None,
+        settings: dict[str, Any] | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ):
+        self.order = order
+        self.run = run
+        self.method = method
+        self.encoder = encoder
+        self.weights = weights
+        self.frozen = frozen
+        self.size = size
+        self.channels = channels
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_epochs = max_epochs
+        self.settings = settings
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Sequence[Image], y: Any) -> "ImageOrdinalClassifier":
+        """Trains a run on images, paths or uint8 arrays, and the class of each."""
+        y = column_or_1d(y, warn=True)
+        found = _checked(X, len(y))
+        classes = ordered_classes(y, self.order)
+        if len(np.unique(y)) < 2:
+            raise ValueError("an order needs at least two classes; y has one class.")
+        temporary = None if self.run else _temporary()
+        run = RunFolder(temporary / "run" if temporary else self.run or "")
+        if run.path.exists():
+            raise FileExistsError(
+                f"run={run.path} exists already; give another folder, or None for a "
+                "temporary one."
+            )
+        beside = run.path.with_name(f"{run.path.name}-images")
+        root, table = _write_table(found, [str(label) for label in y], beside)
+        config = self._config(root, table, classes)
+        if temporary:
+            config.data.prepared = str(temporary / "prepared")
+        before, console.quiet = console.quiet, not self.verbose
+        try:
+            loop.train(config, run, resume=False)
+            if self.run:
+                evaluate.evaluate(_read(run), run)
+        finally:
+            console.quiet = before
+        self.classes_, self.run_ = classes, str(run.path.absolute())
+        self.__dict__.pop("_loaded", None)
+        return self
+
+    def predict(self, X: Sequence[Image]) -> np.ndarray:
+        """The class of each image, by the decision that `launch.py decide` saved if
+        there is one."""
+        found = self._graded(X)
+        return self.classes_[found.labels]
+
+    def predict_proba(self, X: Sequence[Image]) -> np.ndarray:
+        """Probabilities [image, class], in the order of `classes_`."""
+        found = self._graded(X).probabilities
+        if found is None:
+            raise ValueError(f"method {self.method} gives no probabilities.")
+        exact = np.asarray(found, np.float64)
+        return exact / exact.sum(axis=1, keepdims=True)
+
+    def _graded(self, X: Sequence[Image]) -> grades.Grades:
+        check_is_fitted(self)
+        run = self._trained()
+        prepare = network_input(run.config)
+        arrays = [
+            prepare.of_array(image)
+            if isinstance(image, np.ndarray)
+            else prepare.of_file(os.fspath(image))
+            for image in _checked(X)
+        ]
+        size = min(run.prediction_batch, len(arrays))
+        parts = [
+            predict.predict_images(run, arrays[first : first + size], size)
+            for first in range(0, len(arrays), size)
+        ]
+        found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
+        saved = run.folder.decision
+        decision = (
+            Decision.from_json(saved.read_text(), run.ranks) if saved.exists() else None
+        )
+        return grades.grade(found, run.ranks, decision)
+
+    def _trained(self) -> TrainedRun:
+        if "_loaded" not in self.__dict__:
+            folder = RunFolder(self.run_)
+            self._loaded = TrainedRun(_read(folder), folder)
+        return self._loaded
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled programs; the folder of the run has to stay."""
+        state = dict(super().__getstate__())
+        state.pop("_loaded", None)
+        return state
+
+    def _config(
+        self, root: pathlib.Path, table: pathlib.Path, classes: np.ndarray
+    ) -> ConfigDict:
+        config = default_settings.read("folder").get_config()
+        if self.frozen:
+            default_settings.read("paper").freeze(config)
+            config.optimizer.learning_rate = 3e-4
+        config.encoder.name = self.encoder
+        config.encoder.weights = str(self.weights)
+        config.data.root, config.data.csv = str(root), str(table)
+        config.data.order = tuple(str(c) for c in classes)
+        config.data.size, config.data.channels = tuple(self.size), self.channels
+        config.method.name = self.method
+        config.seed = int(check_random_state(self.random_state).randint(2**31))
+        if self.batch_size is not None:
+            config.train.batch_size = self.batch_size
+        if self.max_epochs is not None:
+            config.train.max_epochs = self.max_epochs
+        if self.learning_rate is not None:
+            config.optimizer.learning_rate = float(self.learning_rate)
+        default_settings.change(config, self.settings or {})
+        return config
+
+
+def _checked(X: Any, count: int | None = None) -> list[Image]:
+    """The images as a list; ValueError where there are none or not one per class."""
+    found = [str(x) if isinstance(x, np.str_) else x for x in X]
+    if isinstance(X, str | os.PathLike) or not found:
+        raise ValueError("X must be a list of images, paths or arrays, not empty.")
+    if count is not None and len(found) != count:
+        raise ValueError(f"X has {len(found)} images, but y has {count} classes.")
+    return found
+
+
+def _temporary() -> pathlib.Path:
+    """A folder that is removed when the process ends."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="cloc_jax-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _write_table(
+    found: Sequence[Image], labels: Sequence[str], beside: pathlib.Path
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """Root and table of the images; arrays are written as files beside the table."""
+    beside.mkdir(parents=True)
+    paths = []
+    for i, image in enumerate(found):
+        if isinstance(image, np.ndarray):
+            path = beside / f"{i:07}.png"
+            pixels = images.from_array(image, channels=_channels(image))
+            cv2.imwrite(str(path), pixels[..., ::-1])  # OpenCV writes blue first
+            paths.append(path)
+        else:
+            paths.append(pathlib.Path(os.path.abspath(os.fspath(image))))
+    root = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
+    table = beside / "grades.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label"])
+        rows = zip(paths, labels, strict=True)
+        writer.writerows([str(path.relative_to(root)), label] for path, label in rows)
+    return root.absolute(), table.absolute()
+
+
+def _channels(image: np.ndarray) -> int:
+    return 1 if image.ndim == 2 or image.shape[-1] == 1 else 3
+
+
+def _read(folder: RunFolder) -> ConfigDict:
+    schema = default_settings.read("base").get_config()
+    return saved_config.read(folder.read_config(), schema)

@@ -1,0 +1,142 @@
+"""OrdinalClassifier: as scikit-learn wants it, and with an order."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launching import ROOT
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cloc_jax.sklearn import OrdinalClassifier
+from cloc_jax.training import in_memory
+
+ORDER = ["mild", "moderate", "severe"]
+
+
+def graded(count=90, seed=0):
+    """Rows whose grade follows from their first feature."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, 4))
+    return X, np.array(ORDER)[np.digitize(X[:, 0], [-0.5, 0.5])]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return OrdinalClassifier(ORDER, random_state=0).fit(*graded())
+
+
+def test_learns_the_grades(fitted):
+    assert fitted.score(*graded(seed=1)) > 0.8
+    assert fitted.classes_.tolist() == ORDER and fitted.n_iter_ >= 2
+
+
+def test_probabilities_are_in_the_order(fitted):
+    X, _ = graded(seed=1)
+    chances = fitted.predict_proba(X)
+    np.testing.assert_allclose(chances.sum(1), 1)
+    lowest, highest = X[:, 0].argmin(), X[:, 0].argmax()
+    assert chances[lowest].argmax() == 0 and chances[highest].argmax() == 2
+    assert (fitted.classes_[chances.argmax(1)] == fitted.predict(X)).all()
+
+
+def test_boundaries_have_margins(fitted):
+    found = fitted.decision_boundaries()
+    assert list(found) == ["mild|moderate", "moderate|severe"]
+    assert all(0 < margin < 1 for margin in found.values())
+
+
+def test_a_copy_says_the_same(fitted):
+    X, _ = graded(seed=1)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert again.decision_boundaries() == fitted.decision_boundaries()
+
+
+def test_compiles_once_for_a_shape(fitted):
+    """Another number of rows and another seed are the same programs."""
+    before = in_memory._cached.cache_info().misses
+    OrdinalClassifier(ORDER, random_state=1).fit(*graded(61, seed=2))
+    assert in_memory._cached.cache_info().misses == before
+    (trainer,) = [fitted._trainer()]
+    assert [steps.step._cache_size() for steps in trainer._stages] == [1, 1]
+
+
+def test_the_order_may_have_more_than_the_data(fitted):
+    X, y = graded()
+    some = y != "moderate"
+    found = OrdinalClassifier(ORDER, random_state=0).fit(X[some], y[some])
+    assert found.predict_proba(X).shape == (len(X), 3)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"order": ["mild", "severe"]}, "moderate"),
+        ({"order": [*ORDER, "mild"]}, "twice"),
+        ({"method": "simclr"}, "augmented images"),
+        ({"method": "nothing"}, "this version has"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"settings": {"method.cloc.wieght": 1.0}}, "settings"),
+        ({"settings": {"optimizer.schedule": "cosine"}}, "constant"),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    X, y = graded()
+    with pytest.raises(ValueError, match=message):
+        OrdinalClassifier(**{"order": ORDER} | changes).fit(X, y)
+    with pytest.raises(ValueError, match="one class"):
+        OrdinalClassifier(ORDER).fit(X[:3], ["mild"] * 3)
+
+
+def test_epochs_of_few_rows_are_long_enough():
+    """Also where a class has one row, or nearly all rows are of one class."""
+    for labels in ([0, 1], [0, 0, 0, 1, 2], [0] * 500 + [1], [0, 1, 2, 3] * 500):
+        labels = np.array(labels, np.int32)
+        tiled = np.tile(labels, in_memory.copies(labels, 32))
+        made = in_memory.samplers.RankPairs(tiled, 32)
+        assert made.steps_per_epoch >= in_memory.EPOCH_STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", "ce orcnn poe gol mwr coral corn sord clm".split())
+def test_other_methods(method):
+    found = OrdinalClassifier(ORDER, method=method, random_state=0).fit(*graded(300))
+    X, y = graded(200, seed=1)
+    assert found.score(X, y) > 0.7
+    np.testing.assert_allclose(found.predict_proba(X).sum(1), 1)
+    if method in ("coral", "clm", "gol"):
+        assert list(found.decision_boundaries()) == ["mild|moderate", "moderate|severe"]
+    else:
+        with pytest.raises(ValueError, match="no value per boundary"):
+            found.decision_boundaries()
+
+
+@pytest.mark.slow
+def test_in_a_grid_of_pipelines_on_two_processes():
+    pipeline = make_pipeline(
+        StandardScaler(), OrdinalClassifier(ORDER, random_state=0, max_epochs=5)
+    )
+    grid = {"ordinalclassifier__method": ["cloc", "ce"]}
+    search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2, error_score="raise")
+    X, y = graded()
+    search.fit(X * 1e4, y)  # only the scaler makes this learnable
+    assert search.best_score_ > 0.6 and len(search.cv_results_["params"]) == 2
+
+
+@pytest.mark.slow
+def test_passes_the_checks_of_scikit_learn():
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "sklearn" / "check_estimator.py")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=None,
+    )
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
+    assert len(lines) > 50
+    assert all(line.startswith("passed ") for line in lines), process.stdout

@@ -1,0 +1,78 @@
+"""ImageOrdinalClassifier: a run from a list of images, and what it then says."""
+
+import pickle
+
+import cv2
+import numpy as np
+import pytest
+
+from cloc_jax.data import drawn_knees
+from cloc_jax.sklearn import ImageOrdinalClassifier
+from cloc_jax.sklearn.image_files import _write_table
+
+KNEES = drawn_knees.Knees(60, start=0, seed=0, size=(32, 32))
+ARRAYS = [KNEES[i] for i in range(60)]
+ORDER = ["none", "doubtful", "mild", "moderate", "severe"]
+GRADES = [ORDER[label] for label in KNEES.labels]
+SMALL = {
+    "size": (32, 32),
+    "channels": 1,
+    "batch_size": 8,
+    "max_epochs": 1,
+    "settings": {"encoder.widths": (2, 4, 4, 4), "head.hidden": 8},
+    "random_state": 0,
+}
+
+
+def test_arrays_are_written_as_they_are(tmp_path):
+    colour = np.random.default_rng(0).integers(0, 256, (5, 6, 3), np.uint8)
+    path = tmp_path / "elsewhere" / "knee.png"
+    path.parent.mkdir()
+    cv2.imwrite(str(path), ARRAYS[1])
+    root, table = _write_table(
+        [colour, path, ARRAYS[0]], ["a", "b, or c", "b"], tmp_path / "images"
+    )
+    assert root == tmp_path
+    rows = table.read_text().splitlines()
+    assert rows[1:] == [
+        "images/0000000.png,a",
+        'elsewhere/knee.png,"b, or c"',
+        "images/0000002.png,b",
+    ]
+    read = cv2.imread(str(tmp_path / "images" / "0000000.png"))[..., ::-1]
+    np.testing.assert_array_equal(read, colour)
+
+
+def test_mistakes_are_named(tmp_path):
+    model = ImageOrdinalClassifier(ORDER, run=tmp_path, **SMALL)
+    with pytest.raises(FileExistsError, match="exists already"):
+        model.fit(ARRAYS, GRADES)
+    with pytest.raises(ValueError, match="59 images, but y has 60"):
+        model.fit(ARRAYS[1:], GRADES)
+    with pytest.raises(ValueError, match="list of images"):
+        model.fit("image.png", ["none"])
+    with pytest.raises(ValueError, match="severe"):
+        ImageOrdinalClassifier(ORDER[:4], **SMALL).fit(ARRAYS, GRADES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [False, True])
+def test_trains_a_run_that_the_command_line_knows(tmp_path, frozen):
+    run = None if frozen else tmp_path / "run"
+    model = ImageOrdinalClassifier(
+        ORDER, run=run, frozen=frozen, weights="random" if frozen else "", **SMALL
+    )
+    model.set_params(encoder="small", weights="")
+    paths = []
+    for i, image in enumerate(ARRAYS):
+        paths.append(tmp_path / f"{i:02}.png")
+        cv2.imwrite(str(paths[-1]), image)
+    model.fit(paths, GRADES)
+    chances = model.predict_proba(ARRAYS)
+    assert chances.shape == (60, 5) and (model.classes_ == ORDER).all()
+    assert (model.predict(ARRAYS) == model.predict(paths)).all()
+    assert (model.classes_[chances.argmax(1)] == model.predict(paths)).all()
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(ARRAYS), chances)
+    if not frozen:
+        assert (run / "report.html").exists() and (run / "metrics.json").exists()
