@@ -199,12 +199,19 @@ def build_optimizer(
     config: ConfigDict, stage: methods.Stage, batches: samplers.Sampler
 ) -> optax.GradientTransformation:
     """The optimizer of a stage."""
+    return optimizer_of(config, stage, batches.steps_per_epoch)
+
+
+def optimizer_of(
+    config: ConfigDict, stage: methods.Stage, steps_per_epoch: int
+) -> optax.GradientTransformation:
+    """The optimizer of a stage with epochs of so many steps."""
     settings = config.optimizer.to_dict()
     settings.pop("encoder_learning_rate")  # it is in the stage's groups already
     return optimizer.build(
         stage.trains,
         methods.group_of,
-        steps_per_epoch=batches.steps_per_epoch,
+        steps_per_epoch=steps_per_epoch,
         epochs=stage.stop.max_epochs,
         **(settings | dict(stage.optimizer)),
     )

@@ -19,7 +19,7 @@ JAX (and jaxtyping, for its signatures) and can be copied out and used alone, wi
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import jax
@@ -159,7 +159,7 @@ def hinge_sums_of(
       anchor_index: which samples of the batch the anchors are, as an anchor is not its
         own positive.
     """
-    forms = {
+    forms: dict[str, Callable[..., HingeSums]] = {
         "dense": _dense,
         "sorted": functools.partial(_counted, _sorted_counts),
         "pallas": functools.partial(_counted, _pallas_counts),
