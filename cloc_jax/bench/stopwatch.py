@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import resource
 import sys
 import time
@@ -12,14 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-)
-_CALL = re.compile(rf"= .*?\b({'|'.join(COLLECTIVES)})(?:-start)?\(")
+from cloc_jax.bench import hlo_costs
 
 
 class Timing(NamedTuple):
@@ -73,9 +65,8 @@ def temporary_bytes(program: Program) -> int:
 
 def collectives(program: Program) -> dict[str, int]:
     """How many communications of each kind the compiled program has."""
-    text = program.compiled.as_text()
-    found = [m[1] for line in text.splitlines() if (m := _CALL.search(line))]
-    return {kind: found.count(kind) for kind in COLLECTIVES if kind in found}
+    found = hlo_costs.read_collectives(program.compiled.as_text())
+    return {kind: sums["count"] for kind, sums in hlo_costs.summarise(found).items()}
 
 
 def resident_bytes() -> int:

@@ -101,7 +101,7 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     name, train = config.method.name, config.train
     settings = config.method[name].to_dict() if name in methods.METHODS else {}
     if "algorithm" in settings:
-        settings["algorithm"] = loss_form(config)
+        settings["algorithm"] = loss_form(config, sharding.platform(mesh))
     method = methods.build(
         name,
         settings,
@@ -170,10 +170,14 @@ def draws(config: ConfigDict, dataset: Dataset, stage: methods.Stage) -> list[Dr
     return [draw(view) for view in stage.views]
 
 
-def loss_form(config: ConfigDict) -> str:
-    """How CLOC's loss is computed; what "auto" means here."""
+def loss_form(config: ConfigDict, platform: str | None = None) -> str:
+    """How CLOC's loss is computed; what "auto" means on "cpu", "gpu" or "tpu".
+
+    `platform` is what the run is compiled for, None for what is here.
+    """
+    platform = platform or jax.default_backend()
     asked = config.method.cloc.algorithm
-    if asked == "pallas" and jax.default_backend() != "gpu":
+    if asked == "pallas" and platform != "gpu":
         raise ValueError(
             "method.cloc.algorithm is 'pallas', which is a kernel for GPUs, and there "
             "is none here; use auto."
@@ -182,7 +186,7 @@ def loss_form(config: ConfigDict) -> str:
         return asked
     recorded = crossovers.read(environment.cache_folder())
     return losses.choose_algorithm(
-        config.train.batch_size, jax.default_backend(), losses.DENSE_UP_TO | recorded
+        config.train.batch_size, platform, losses.DENSE_UP_TO | recorded
     )
 
 
@@ -204,12 +208,19 @@ def build_optimizer(
     config: ConfigDict, stage: methods.Stage, batches: samplers.Sampler
 ) -> optax.GradientTransformation:
     """The optimizer of a stage."""
+    return optimizer_of(config, stage, batches.steps_per_epoch)
+
+
+def optimizer_of(
+    config: ConfigDict, stage: methods.Stage, steps_per_epoch: int
+) -> optax.GradientTransformation:
+    """The optimizer of a stage with epochs of so many steps."""
     settings = config.optimizer.to_dict()
     settings.pop("encoder_learning_rate")  # it is in the stage's groups already
     return optimizer.build(
         stage.trains,
         methods.group_of,
-        steps_per_epoch=batches.steps_per_epoch,
+        steps_per_epoch=steps_per_epoch,
         epochs=stage.stop.max_epochs,
         **(settings | dict(stage.optimizer)),
     )

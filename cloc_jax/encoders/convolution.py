@@ -1,4 +1,4 @@
-"""Convolution with gradients as matrix products, for CPUs.
+"""Convolution with gradients as matrix products on CPUs, and as XLA has it elsewhere.
 
 XLA's gradients of a convolution are convolutions whose windows are as large as the
 image or have holes, and on a CPU those are slow, most of all the gradient of a 1x1
@@ -6,6 +6,10 @@ kernel, which is no more than a matrix product. Here a k x k convolution is a su
 the k x k places of the window, each a matrix product of a shifted image with one
 [inputs, outputs] slice of the kernel. XLA's forward pass is kept where it is good, for
 windows above 1x1.
+
+The platform is that which a program is lowered for, which need not be the one that
+traces it: a step may be compiled, and a trained network exported, for a GPU or a TPU
+on a machine that has none.
 """
 
 import functools
@@ -23,8 +27,19 @@ Result = Float[Array, "batch height2 width2 outputs"]
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def convolve(x: Images, kernel: Kernel, stride: int, pad: int) -> Result:
     """The convolution of x, padded by zeros on all sides."""
-    if kernel.shape[0] == 1 and not pad:
+
+    def by_xla(x, kernel):
+        return _convolve_by_xla(x, kernel, stride, pad)
+
+    def as_product(x, kernel):
         return x[:, ::stride, ::stride] @ kernel[0, 0]
+
+    if kernel.shape[0] > 1 or pad:
+        return by_xla(x, kernel)
+    return lax.platform_dependent(x, kernel, cpu=as_product, default=by_xla)
+
+
+def _convolve_by_xla(x, kernel, stride, pad):
     return lax.conv_general_dilated(
         x,
         kernel,
@@ -39,7 +54,25 @@ def _forward(x, kernel, stride, pad):
 
 
 def _backward(stride, pad, saved, gradient):
-    x, kernel = saved
+    return lax.platform_dependent(
+        *saved,
+        gradient,
+        cpu=functools.partial(_gradients_by_products, stride, pad),
+        default=functools.partial(_gradients_by_xla, stride, pad),
+    )
+
+
+def _gradients_by_xla(stride, pad, x, kernel, gradient):
+    def transposed(of, argument):
+        return jax.linear_transpose(of, argument)(gradient)[0]
+
+    return (
+        transposed(lambda x: _convolve_by_xla(x, kernel, stride, pad), x),
+        transposed(lambda kernel: _convolve_by_xla(x, kernel, stride, pad), kernel),
+    )
+
+
+def _gradients_by_products(stride, pad, x, kernel, gradient):
     window = kernel.shape[0]
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     batch, height, width, inputs = padded.shape

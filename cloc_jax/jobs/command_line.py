@@ -321,6 +321,59 @@ def _bench(p: argparse.ArgumentParser) -> None:
     )
 
 
+def _compile(p: argparse.ArgumentParser) -> None:
+    counts = numbers(int, 1, "whole numbers above 0 with commas between them")
+    p.add_argument(
+        "--target",
+        default="cpu:8",
+        metavar="NAME:N",
+        help="h100:8, h100:4x8 (hosts x devices), a100, b200, v5e:2x4, v5p, v6e or "
+        "cpu:8 (default: cpu:8)",
+    )
+    p.add_argument(
+        "--batches",
+        type=counts,
+        default=[],
+        help="batch sizes, to find the largest that fits (default: train.batch_size)",
+    )
+    p.add_argument(
+        "--scaling",
+        type=counts,
+        default=[],
+        metavar="1,8,64",
+        help="numbers of devices, in place of the target's own",
+    )
+    p.add_argument(
+        "--programs",
+        default="step,evaluation,loss",
+        help="some of step,evaluation,loss (default: all)",
+    )
+    p.add_argument(
+        "--ranks",
+        type=at_least(2),
+        default=0,
+        help="of the dataset, where only its files tell",
+    )
+    p.add_argument(
+        "--measure",
+        type=at_least(1),
+        default=0,
+        metavar="ROUNDS",
+        help="cpu only: run each program so often too, to compare with the estimate",
+    )
+    figures = p.add_argument_group("the target's figures, in place of the published")
+    for name, what in (
+        ("memory", "bytes per device"),
+        ("float32", "operations per second"),
+        ("bfloat16", "operations per second"),
+        ("bandwidth", "bytes per second from memory"),
+        ("link", "bytes per second to devices of the same host or slice"),
+        ("network", "bytes per second to other hosts or slices"),
+        ("latency", "seconds of each communication"),
+    ):
+        figures.add_argument(f"--{name}", type=float, metavar="X", help=what)
+
+
 def _weights(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--from",
@@ -400,6 +453,12 @@ COMMANDS = {
     ),
     "bench": Command(
         "Time the loss, the training step or the data.", (_new_run, _bench), FULL
+    ),
+    "compile": Command(
+        "Compile a run for hardware that need not be here: memory, communication and "
+        "an estimate.",
+        (_new_run, _compile),
+        FULL,
     ),
     "weights": Command("Convert ImageNet weights to safetensors.", (_weights,)),
 }

@@ -372,6 +372,41 @@ def run_bench(request: Request) -> int:
     return 0
 
 
+def run_compile(request: Request) -> int:
+    check_methods(request)
+    from cloc_jax.bench import targets  # light: JAX has to wait for `set_up`
+
+    asked = request.arguments
+    kinds = asked.programs.split(",")
+    if not set(kinds) <= {"step", "evaluation", "loss"}:
+        raise ValueError(
+            f"--programs is {asked.programs}; use some of step, evaluation, loss."
+        )
+    overrides = {name: getattr(asked, name) for name in targets.OVERRIDES}
+    target = targets.parse(asked.target, overrides)
+    for count in asked.scaling:
+        targets.of_size(target, count)
+    if asked.measure and target.platform != targets.CPU:
+        raise ValueError(
+            f"--measure runs the programs, and {target} is not here; use it with "
+            "--target=cpu:2."
+        )
+    targets.set_up(target, max(asked.scaling, default=0))
+    from cloc_jax.jobs import compile
+
+    compile.compile_run(
+        request.config,
+        run_folder(request, "compile"),
+        target,
+        ranks=asked.ranks,
+        batches=asked.batches,
+        counts=asked.scaling,
+        kinds=kinds,
+        measured_rounds=asked.measure,
+    )
+    return 0
+
+
 def run_weights(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.encoders.weights import loading
@@ -404,6 +439,7 @@ RUNNERS: dict[str, Callable[[Request], int]] = {
     "claims": run_claims,
     "probe": run_probe,
     "bench": run_bench,
+    "compile": run_compile,
     "weights": run_weights,
 }
 

@@ -19,7 +19,7 @@ JAX (and jaxtyping, for its signatures) and can be copied out and used alone, wi
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import jax
@@ -34,6 +34,7 @@ ALGORITHMS = get_args(Algorithm)
 # Largest batch for which "dense" was measured to be the faster one, value and gradient
 # (CPU: 2 cores of an AMD EPYC with AVX2, 128 dimensions, 5 ranks).
 DENSE_UP_TO = {"cpu": 32}
+_PLATFORMS = {"gpu": ("cuda", "rocm")}  # of backends that JAX lowers for by other names
 
 # Similarities looked at together: arrays of 1 MB in float32, to stay in a cache; and
 # the fewest anchors, for batches beyond 4096.
@@ -158,15 +159,25 @@ def hinge_sums_of(
       anchor_index: which samples of the batch the anchors are, as an anchor is not its
         own positive.
     """
-    if algorithm == "auto":
-        algorithm = choose_algorithm(labels.shape[0], jax.default_backend())
-    if algorithm == "dense":
-        sums = _dense
-    else:
-        count = _pallas_counts if algorithm == "pallas" else _sorted_counts
-        sums = functools.partial(_counted, count)
+    forms: dict[str, Callable[..., HingeSums]] = {
+        "dense": _dense,
+        "sorted": functools.partial(_counted, _sorted_counts),
+        "pallas": functools.partial(_counted, _pallas_counts),
+    }
     position = _positions(margins, unit.dtype)
-    return sums(anchors, anchor_labels, anchor_index, unit, labels, position, where)
+    given = anchors, anchor_labels, anchor_index, unit, labels, position, where
+    if algorithm != "auto":
+        return forms[algorithm](*given)
+    batch = labels.shape[0]
+    chosen = {
+        platform: forms[choose_algorithm(batch, backend)]
+        for backend in DENSE_UP_TO
+        for platform in _PLATFORMS.get(backend, (backend,))
+    }
+    if forms["dense"] not in chosen.values():
+        return forms["sorted"](*given)
+    # By the platform that the program is for, which need not be the one that traces.
+    return jax.lax.platform_dependent(*given, **chosen, default=forms["sorted"])
 
 
 def active_triplets(

@@ -39,6 +39,15 @@ def make_mesh(devices: int = 0) -> Mesh:
     )
 
 
+def platform(mesh: Mesh) -> str:
+    """What the devices of a mesh are: "cpu", "gpu" or "tpu".
+
+    They need not be those of this machine: programs can be compiled for others.
+    """
+    name = mesh.devices.flat[0].platform
+    return "gpu" if name in ("cuda", "rocm") else name
+
+
 def check_batch(batch_size: int, mesh: Mesh) -> None:
     """ValueError where a batch does not divide over the devices."""
     devices = mesh.size

@@ -42,3 +42,21 @@ def test_bfloat16_stays_bfloat16():
     kernel = jnp.ones((3, 3, 2, 2), jnp.bfloat16)
     y, back = jax.vjp(lambda x, k: convolve(x, k, 1, 1), x, kernel)
     assert [a.dtype for a in (y, *back(y))] == [jnp.bfloat16] * 3
+
+
+@pytest.mark.parametrize("window, pad, convolutions", [(1, 0, 0), (3, 1, 1)])
+def test_the_form_is_that_of_the_platform_a_program_is_for(window, pad, convolutions):
+    x = jnp.ones((1, 4, 4, 2), jnp.float32)
+    kernel = jnp.ones((window, window, 2, 2), jnp.float32)
+    step = jax.jit(
+        jax.value_and_grad(lambda x, k: jnp.sum(convolve(x, k, 1, pad) ** 2), (0, 1))
+    )
+
+    def lowered_for(platform):
+        text = step.trace(x, kernel).lower(lowering_platforms=(platform,)).as_text()
+        return text.count("stablehlo.convolution"), text.count("dot_general")
+
+    for platform in ("cuda", "tpu"):
+        assert lowered_for(platform) == (3, 0)  # the value and two gradients
+    products = 2 * window**2 + (window == 1)
+    assert lowered_for("cpu") == (convolutions, products)

@@ -570,6 +570,19 @@ def test_auto_takes_dense_only_where_it_was_measured():
     assert choose_algorithm(2, "a backend nobody has measured") == "sorted"
 
 
+def test_auto_is_that_of_the_platform_a_program_is_for():
+    z, y = jnp.ones((8, 4), jnp.float32), jnp.arange(8, dtype=jnp.int32) % 3
+    m = jnp.ones(2, jnp.float32)
+    traced = jax.jit(jax.value_and_grad(lambda z: mmnp(z, y, m))).trace(z)
+
+    def has_loops(platform):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        return "stablehlo.while" in text  # of the sorting network
+
+    assert not has_loops("cpu")
+    assert has_loops("cuda") and has_loops("tpu")
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

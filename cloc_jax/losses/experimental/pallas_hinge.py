@@ -43,7 +43,13 @@ def hinges_and_counts(
         no GPU.
     """
     if interpret is None:
-        interpret = jax.default_backend() != "gpu"
+        # By the platform that the program is for, which need not be the one that
+        # traces.
+        emulate = functools.partial(hinges_and_counts, interpret=True)
+        launch = functools.partial(hinges_and_counts, interpret=False)
+        return jax.lax.platform_dependent(
+            shifted, start, stop, own, valid, cuda=launch, rocm=launch, default=emulate
+        )
     anchors, batch = shifted.shape
     tiles = pl.cdiv(batch, COLUMNS)
     spans = jnp.stack([start, stop, own, valid], axis=1)

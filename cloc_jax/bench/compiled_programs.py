@@ -1,0 +1,271 @@
+"""The programs of a run, compiled for any hardware from shapes alone.
+
+No image is read, no weight is loaded and no array is made: arguments are shapes with
+types and shardings. Weights may say how a network was built (`encoder.stride`, …);
+without them, the encoder's defaults hold.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AxisType, Mesh, NamedSharding
+from ml_collections import ConfigDict
+
+from cloc_jax import losses, methods
+from cloc_jax.bench import hlo_costs
+from cloc_jax.build import assembly, encoder
+from cloc_jax.data import drawn_knees
+from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
+from cloc_jax.runtime import model_state, sharding
+from cloc_jax.scoring import inference
+from cloc_jax.training import train_step
+
+# How many ranks a dataset has, where that is known without its files.
+RANKS = {
+    "synthetic": len(drawn_knees.RANKS),
+    "koa": len(koa.RANKS),
+    "idrid": len(idrid.RANKS),
+    "adience": len(adience.AGES),
+    "hid": len(hid.RANKS),
+    "bracs": len(bracs.FOLDERS),
+    "retinamnist": len(retinamnist.RANKS),
+}
+STEPS_PER_EPOCH = 100  # of schedules, in which it is a constant; changes no cost
+ITEMS_OF_TRIPLES = 3
+
+
+class Program(NamedTuple):
+    """A function with the shapes that it is compiled for."""
+
+    name: str
+    function: Any  # a jitted function
+    arguments: tuple[Any, ...]
+    batch: int
+    is_step: bool = False  # then it donates its first argument and gives it back
+
+
+class Costs(NamedTuple):
+    """What a compiled program needs on each device."""
+
+    trace_seconds: float  # tracing and lowering
+    compile_seconds: float
+    arguments: int  # bytes
+    outputs: int
+    temporaries: int
+    peak: int  # at once, with donated arguments counted once
+    flops: float  # within loops once
+    bytes_accessed: float
+    collectives: list[hlo_costs.Collective]
+    kernels: Mapping[str, int]
+
+
+class TooLarge(MemoryError):
+    """The compiler found that a program does not fit into a device."""
+
+
+def number_of_ranks(config: ConfigDict, given: int = 0) -> int:
+    """`given`, or what is known of the dataset without reading it."""
+    found = given or len(config.data.order) or RANKS.get(config.data.name, 0)
+    if not found:
+        raise ValueError(
+            f"the number of ranks of data.name={config.data.name!r} is known from its "
+            "files only, and none are read here; add --ranks=N."
+        )
+    return found
+
+
+def target_mesh(devices: list[Any]) -> Mesh:
+    """The mesh that a run has on these devices."""
+    return jax.make_mesh(
+        (len(devices),),
+        (sharding.AXIS,),
+        axis_types=(AxisType.Auto,),
+        devices=devices,
+    )
+
+
+def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program]:
+    """What a run of this configuration compiles: steps, evaluation, the loss alone."""
+    encoder.check(config)
+    sharding.check_batch(config.train.batch_size, mesh)
+    method = assembly.build_method(config, num_ranks, mesh)
+    create = encoder.Creator(config, method)
+    graph, model = model_state.split(nnx.eval_shape(create.random))
+    for index, stage in enumerate(method.stages):
+        yield _step(config, stage, index, graph, model, mesh)
+    yield _evaluation(config, method, graph, model, mesh)
+    if config.method.name == "cloc":
+        yield _loss(config, method, graph, model, num_ranks, mesh)
+
+
+def _step(config, stage, index, graph, model, mesh) -> Program:
+    batch = config.train.batch_size
+    optimizer = assembly.optimizer_of(config, stage, STEPS_PER_EPOCH)
+    given = _batch(config, stage, mesh)
+    names = train_step.scalar_names(graph, stage, model, given)
+    carry = jax.eval_shape(
+        lambda model: train_step.first_carry(model, optimizer, names), model
+    )
+    shardings = sharding.state_shardings(
+        carry, mesh, shard_params=config.mesh.shard_params
+    )
+    step = train_step.make_step(
+        graph,
+        stage,
+        optimizer,
+        train_step.stage_key(config.seed, index),
+        shardings,
+        STEPS_PER_EPOCH * stage.stop.max_epochs,
+    )
+    carry = jax.tree.map(_placed, carry, shardings)
+    return Program(f"step {stage.name}", step, (carry, given), batch, is_step=True)
+
+
+def _batch(config: ConfigDict, stage: methods.Stage, mesh: Mesh) -> dict[str, Any]:
+    """The shapes of a training batch; see data/pipeline.py."""
+    rows = config.train.batch_size
+    items = ITEMS_OF_TRIPLES if stage.sampler == "triples" else 1
+    split = sharding.split_batch(mesh)
+    views = [
+        _placed(_image(config, rows, view.size), split)
+        for _ in range(items)
+        for view in stage.views
+    ]
+    numbers = jax.ShapeDtypeStruct((rows,) if items == 1 else (rows, items), jnp.int32)
+    return {
+        "id": _placed(numbers, split),
+        "image": views[0] if len(views) == 1 else tuple(views),
+        "label": _placed(numbers, split),
+        "mask": _placed(jax.ShapeDtypeStruct((rows,), jnp.bool_), split),
+    }
+
+
+def _image(
+    config: ConfigDict, rows: int, size: tuple[int, int] | None = None
+) -> jax.ShapeDtypeStruct:
+    """Images, or what the frozen parts of the encoder make of them."""
+    height, width = size or config.data.size
+    shape = (rows, height, width, config.data.channels)
+    images = jax.ShapeDtypeStruct(shape, jnp.uint8)
+    first = encoder.entrance(config)
+    if not first:
+        return images
+    part = None if first == encoder.FEATURES else first
+    return jax.eval_shape(
+        lambda images: encoder.build(config, nnx.Rngs(0)).before(images, part), images
+    )
+
+
+def _evaluation(config, method, graph, model, mesh) -> Program:
+    """Predictions; embeddings where predicting needs what only data can fit."""
+    devices = mesh.size
+    rows = -(-config.train.eval_batch_size // devices) * devices
+    images = _placed(_image(config, rows), sharding.split_batch(mesh))
+    copied = sharding.copied(mesh)
+    model = jax.tree.map(lambda leaf: _placed(leaf, copied), model)
+    if method.fit is None:
+        apply = inference.predictor(graph, method, mesh)
+        return Program("evaluation", apply, (model, images, None), rows)
+    embed = inference.embedder(graph, method, mesh)
+    return Program("embeddings", embed, (model, images), rows)
+
+
+def _loss(config, method, graph, model, num_ranks, mesh) -> Program:
+    """CLOC's contrast and its gradients, of embeddings that are there already."""
+    rows = config.train.batch_size
+    width = {"hidden": config.head.hidden, "logits": num_ranks}.get(
+        config.method.cloc.contrast
+    )
+    if width is None:
+        images = _image(config, 2)
+        embedded = jax.eval_shape(
+            lambda model, images: method.embed(
+                model_state.evaluating(graph, model), images
+            ),
+            model,
+            images,
+        )
+        width = embedded.shape[1]
+    form = assembly.loss_form(config, sharding.platform(mesh))
+    options: dict[str, Any] = {
+        "algorithm": form,
+        "reduction": config.method.cloc.reduction,
+    }
+    loss = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
+    split, copied = sharding.split_batch(mesh), sharding.copied(mesh)
+    shape = jax.ShapeDtypeStruct
+    arguments = (
+        shape((rows, width), jnp.float32, sharding=split),
+        shape((rows,), jnp.int32, sharding=split),
+        shape((num_ranks - 1,), jnp.float32, sharding=copied),
+        shape((rows,), jnp.bool_, sharding=split),
+    )
+    gradient = jax.jit(
+        jax.value_and_grad(loss, argnums=(0, 2)),
+        out_shardings=(copied, (split, copied)),
+    )
+    return Program(f"loss {form}", gradient, arguments, rows)
+
+
+def _placed(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def compile_program(program: Program, platform: str) -> tuple[Any, Costs]:
+    """The compiled program and its costs, or `TooLarge`.
+
+    `platform` is what JAX lowers for: "cpu", "cuda" or "tpu".
+    """
+    start = time.perf_counter()
+    traced = program.function.trace(*program.arguments)
+    lowered = traced.lower(lowering_platforms=(platform,))
+    middle = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise TooLarge(str(error).splitlines()[0]) from error
+    end = time.perf_counter()
+    return compiled, _read(compiled, middle - start, end - middle)
+
+
+def _read(compiled: Any, trace_seconds: float, compile_seconds: float) -> Costs:
+    memory = compiled.memory_analysis()
+    found: Any = compiled.cost_analysis() or {}
+    text = compiled.as_text()
+    arguments = memory.argument_size_in_bytes
+    outputs, temporaries = memory.output_size_in_bytes, memory.temp_size_in_bytes
+    # Compilers disagree on what they count: a CPU's leaves temporaries out of its peak,
+    # a TPU's has some of them nowhere else.
+    peak = arguments + outputs + temporaries - memory.alias_size_in_bytes
+    peak = max(peak, memory.peak_memory_in_bytes)
+    return Costs(
+        trace_seconds,
+        compile_seconds,
+        arguments,
+        outputs,
+        temporaries,
+        peak,
+        max(found.get("flops", 0.0), 0.0),
+        max(found.get("bytes accessed", 0.0), 0.0),
+        hlo_costs.read_collectives(text),
+        hlo_costs.read_kernels(text),
+    )
+
+
+def zeros(program: Program) -> Callable[[], tuple[Any, ...]]:
+    """A function that makes arguments of zeros on the program's own devices."""
+
+    def make(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            keys = jax.random.split(jax.random.key(0), leaf.shape)
+            return jax.device_put(keys, leaf.sharding)
+        return jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding)
+
+    return lambda: jax.tree.map(make, program.arguments)

@@ -1,0 +1,213 @@
+"""Compiles a run's programs for hardware that need not be here, and reads them."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+from rich.table import Table
+
+from cloc_jax.bench import compiled_programs, hlo_costs, roofline, stopwatch, targets
+from cloc_jax.runtime import environment, sharding
+from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime.console import console
+
+Row = dict[str, Any]
+MIB = 2**20
+PROGRAMS = ("step", "evaluation", "loss")
+COLUMNS = (
+    "target",
+    "program",
+    "batch",
+    "compile s",  # tracing and lowering + compiling
+    "arguments",
+    "outputs",
+    "temporaries",
+    "peak",
+    "fits",
+    "GFLOP",
+    "collectives",
+    "kernels",
+    "estimate ms",  # computing + communication
+)
+
+
+def compile_run(
+    config: ConfigDict,
+    folder: pathlib.Path,
+    target: targets.Target,
+    *,
+    ranks: int = 0,
+    batches: Sequence[int] = (),
+    counts: Sequence[int] = (),
+    kinds: Sequence[str] = PROGRAMS,
+    measured_rounds: int = 0,
+) -> list[Row]:
+    """Compiles, prints a table and writes compile.json, with a plot of several counts.
+
+    Args:
+      ranks: of the dataset, where its layout does not tell; 0 for what is known.
+      batches: to try from the smallest on, until one does not fit; () for the run's.
+      counts: numbers of devices; () for the target's own.
+      kinds: of programs, some of PROGRAMS.
+      measured_rounds: times each program runs here afterwards, on a CPU; 0 for none.
+    """
+    num_ranks = compiled_programs.number_of_ranks(config, ranks)
+    batches = sorted(batches) or [config.train.batch_size]
+    if target.platform == targets.CPU:
+        target = roofline.measure_machine(target)
+    figures = target.figures
+    console.print(f"compiling for {target}; figures: {figures.source}", soft_wrap=True)
+    rows: list[Row] = []
+    for count in counts or [target.devices]:
+        aim = targets.of_size(target, count) if counts else target
+        rows += _of_target(config, aim, num_ranks, batches, kinds, measured_rounds)
+    console.print(table(rows))
+    for line in largest_that_fit(rows):
+        console.print(line)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {
+        "figures": figures._asdict(),
+        "environment": environment.environment(),
+        "programs": rows,
+    }
+    write_json(folder / "compile.json", written)
+    console.print(f"rows  {folder / 'compile.json'}", soft_wrap=True)
+    if len({row["devices"] for row in rows}) > 1:
+        path = folder / "compile-scaling.png"
+        roofline.scaling(path, [r for r in rows if r["program"].startswith("step")])
+        console.print(f"plot  {path} (an estimate)", soft_wrap=True)
+    return rows
+
+
+def _of_target(config, target, num_ranks, batches, kinds, measured_rounds) -> list[Row]:
+    mesh = compiled_programs.target_mesh(targets.mesh_devices(target))
+    rows: list[Row] = []
+    for batch in batches:
+        changed = config.copy_and_resolve_references()
+        changed.train.batch_size = batch
+        sharding.check_batch(batch, mesh)
+        found = [
+            _row(changed, program, target, measured_rounds)
+            for program in compiled_programs.programs(changed, num_ranks, mesh)
+            if _kind(program.name) in kinds
+        ]
+        rows += found
+        if not all(row["fits"] for row in found):
+            break  # larger ones would not either
+    return rows
+
+
+def _kind(name: str) -> str:
+    kind = name.split()[0]
+    return "evaluation" if kind == "embeddings" else kind
+
+
+def _row(config, program, target: targets.Target, measured_rounds: int) -> Row:
+    row: Row = {
+        "program": program.name,
+        "target": str(target),
+        "devices": target.devices,
+        "batch": program.batch,
+    }
+    where = f"{program.name}, batch {program.batch}, {target}"
+    with console.status(f"compiling {where}"):
+        try:
+            compiled, costs = compiled_programs.compile_program(
+                program, target.platform
+            )
+        except compiled_programs.TooLarge as error:
+            return row | {"fits": False, "error": str(error)}
+    guess = roofline.estimate(costs, target, config.encoder.dtype)
+    row |= {
+        "trace_seconds": costs.trace_seconds,
+        "compile_seconds": costs.compile_seconds,
+        "arguments": costs.arguments,
+        "outputs": costs.outputs,
+        "temporaries": costs.temporaries,
+        "peak": costs.peak,
+        "memory": target.figures.memory,
+        "fits": costs.peak <= target.figures.memory,
+        "flops": costs.flops,
+        "bytes_accessed": costs.bytes_accessed,
+        "collectives": hlo_costs.summarise(costs.collectives),
+        "kernels": dict(costs.kernels),
+        "estimate": guess._asdict()
+        | {
+            "computing": guess.computing,
+            "step": guess.step,
+            "samples_per_second": program.batch / guess.step if guess.step else 0.0,
+        },
+    }
+    if measured_rounds:
+        row["measured_seconds"] = _measure(program, compiled, measured_rounds)
+    return row
+
+
+def _measure(program, compiled, rounds: int) -> float:
+    """Median seconds of a call on zeros, which only a CPU target can run."""
+    import jax
+
+    fresh = compiled_programs.zeros(program)
+    held = [fresh()]
+
+    def call() -> None:
+        result = jax.block_until_ready(compiled(*held[0]))
+        if program.is_step:  # it donates its carry
+            held[0] = (result, *held[0][1:])
+
+    programs = {program.name: stopwatch.Program(call)}
+    return stopwatch.interleaved(programs, rounds=rounds)[program.name].median
+
+
+def largest_that_fit(rows: Sequence[Row]) -> list[str]:
+    """What fits of several batches, in words; [] of one batch."""
+    if len({row["batch"] for row in rows if row["program"].startswith("step")}) < 2:
+        return []
+    said = []
+    for target in dict.fromkeys(row["target"] for row in rows):
+        mine = [r for r in rows if r["target"] == target]
+        tried = {r["batch"] for r in mine if r["program"].startswith("step")}
+        fit = {b for b in tried if all(r["fits"] for r in mine if r["batch"] == b)}
+        said.append(
+            f"{target}: the largest batch that fits, of those tried, is {max(fit)}"
+            if fit
+            else f"{target}: none of the batches fits"
+        )
+    return said
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The programs as rows: memory in MiB per device, estimates in milliseconds."""
+    shown = Table(box=None, pad_edge=False)
+    has_times = any("measured_seconds" in row for row in rows)
+    names = [*COLUMNS, *(["measured ms"] if has_times else [])]
+    for name in names:
+        shown.add_column(name, justify="left" if name == "kernels" else "right")
+    for row in rows:
+        start = (row["target"], row["program"], str(row["batch"]))
+        if "error" in row:
+            shown.add_row(*start, "", "", "", "", "", "no")
+            continue
+        guess = row["estimate"]
+        cells = [
+            f"{row['trace_seconds']:.0f}+{row['compile_seconds']:.0f}",
+            *(
+                f"{row[k] / MIB:.1f}"
+                for k in ("arguments", "outputs", "temporaries", "peak")
+            ),
+            "yes" if row["fits"] else "no",
+            f"{row['flops'] / 1e9:.3g}",
+            "\n".join(
+                f"{sums['count']} {kind} {sums['bytes'] / MIB:.3g}"
+                for kind, sums in row["collectives"].items()
+            )
+            or "none",
+            "\n".join(f"{n} {name}" for name, n in row["kernels"].items()) or "none",
+            f"{guess['computing'] * 1e3:.3g}+{guess['communication'] * 1e3:.3g}",
+        ]
+        if has_times:
+            seconds = row.get("measured_seconds")
+            cells.append(f"{seconds * 1e3:.3g}" if seconds else "")
+        shown.add_row(*start, *cells)
+    return shown

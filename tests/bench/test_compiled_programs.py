@@ -1,0 +1,140 @@
+"""Programs from shapes alone are those of the run; the job compiles and reads them."""
+
+import json
+
+import jax
+import pytest
+from launching import TINY, launch
+from tiny_runs import stage_parts, tiny
+
+from cloc_jax.bench import compiled_programs, hlo_costs
+from cloc_jax.jobs import compile as compile_job
+
+CLOC = ["step joint", "step refine", "evaluation", "loss dense"]
+
+
+def mesh_of(count):
+    return compiled_programs.target_mesh(jax.devices()[:count])
+
+
+def shapes(tree):
+    return jax.tree.map(lambda x: (x.shape, str(x.dtype), x.sharding.spec), tree)
+
+
+def test_a_step_takes_what_the_run_gives_it():
+    config = tiny(mesh__devices=8, mesh__shard_params=True, head__hidden=256)
+    _, carry, batch, _, _ = stage_parts(config)
+    step = next(compiled_programs.programs(config, 5, mesh_of(8)))
+    assert step.name == "step joint" and step.batch == 8
+    assert shapes(step.arguments[0]) == shapes(carry)
+    assert shapes(step.arguments[1]) == shapes(batch)
+
+
+@pytest.mark.parametrize(
+    "method, names",
+    [
+        ("cloc", CLOC),
+        ("ce", ["step fit", "evaluation"]),
+        ("gol", ["step fit", "embeddings"]),
+        ("mwr", ["step fit", "embeddings"]),
+        ("simclr", ["step pretrain", "step probe", "evaluation"]),
+    ],
+)
+def test_programs_of_methods(method, names):
+    config = tiny(method__name=method)
+    found = list(compiled_programs.programs(config, 5, mesh_of(2)))
+    assert [p.name for p in found] == names
+
+
+def test_frozen_encoders_take_features():
+    config = tiny(encoder__frozen=True, head__projection=8)
+    step = next(compiled_programs.programs(config, 5, mesh_of(1)))
+    assert step.arguments[1]["image"].shape == (8, 4)
+
+
+def test_the_loss_gathers_and_scatters_embeddings_once():
+    config = tiny(mesh__devices=8, encoder__widths=(2, 4, 4, 6))
+    *_, loss = compiled_programs.programs(config, 5, mesh_of(8))
+    _, costs = compiled_programs.compile_program(loss, "cpu")
+    sums = hlo_costs.summarise(costs.collectives)
+    assert sums["reduce-scatter"] == {"count": 1, "bytes": 8 * 6 * 4}
+    gathered = [c for c in costs.collectives if c.kind == "all-gather"]
+    assert max(c.bytes for c in gathered) == 8 * 6 * 4
+    assert costs.peak >= costs.arguments > 0 and costs.flops > 0
+
+
+def test_ranks_are_known_or_asked_for():
+    assert compiled_programs.number_of_ranks(tiny()) == 5
+    assert compiled_programs.number_of_ranks(tiny(), 9) == 9
+    assert compiled_programs.number_of_ranks(tiny(data__name="adience")) == 8
+    named = tiny(data__name="folder", data__order=("a", "b", "c"))
+    assert compiled_programs.number_of_ranks(named) == 3
+    with pytest.raises(ValueError, match="add --ranks=N"):
+        compiled_programs.number_of_ranks(tiny(data__name="clap2015"))
+
+
+def row(batch, fits, target="v5e:2x4"):
+    return {"program": "step joint", "target": target, "batch": batch, "fits": fits}
+
+
+def test_the_largest_batch_that_fits():
+    said = compile_job.largest_that_fit([row(8, True), row(16, True), row(32, False)])
+    assert said == ["v5e:2x4: the largest batch that fits, of those tried, is 16"]
+    assert compile_job.largest_that_fit([row(8, True)]) == []
+    (none,) = compile_job.largest_that_fit([row(8, False), row(16, False)])
+    assert "none of the batches fits" in none
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--target=k80"], "--target is 'k80'; use a name and its devices"),
+        (["--target=h100", "--measure=3"], "--measure runs the programs, and h100:1"),
+        (["--programs=all"], "--programs is all; use some of step"),
+        (["--target=h100", "--scaling=8,12"], "a multiple of 8"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path):
+    process = launch("compile", *arguments, cwd=tmp_path)
+    assert process.returncode == 2 and message in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.slow
+def test_through_launch(tmp_path):
+    process = launch(
+        "compile",
+        *TINY,
+        "--target=cpu:2",
+        "--scaling=1,2",
+        "--batches=8,16",
+        "--measure=2",
+        "--run=here",
+        cwd=tmp_path,
+    )
+    assert process.returncode == 0, process.stderr
+    found = json.loads((tmp_path / "here/compile.json").read_text())
+    rows = found["programs"]
+    assert [r["program"] for r in rows if r["devices"] == 2] == CLOC * 2
+    for r in rows:
+        assert r["fits"] and r["peak"] > 0 and r["flops"] > 0
+        assert r["measured_seconds"] > 0 and r["estimate"]["step"] > 0
+        assert bool(r["collectives"]) == (r["devices"] == 2)
+    assert "cpu:2: the largest batch that fits, of those tried, is 16" in process.stdout
+    assert (tmp_path / "here/compile-scaling.png").exists()
+    assert not list(tmp_path.glob("here/*.jsonl"))
+
+
+@pytest.mark.tpu_compile
+def test_for_a_tpu(tmp_path):
+    pytest.importorskip("libtpu", reason="the optional extra `compile-tpu`")
+    process = launch(
+        "compile", *TINY, "--target=v5e:2x2", "--programs=loss", cwd=tmp_path
+    )
+    assert process.returncode == 0, process.stderr
+    file = tmp_path / "runs/quickstart-compile/compile.json"
+    (loss,) = json.loads(file.read_text())["programs"]
+    # On a TPU nobody has measured the dense form, so "auto" sorts.
+    assert loss["program"] == "loss sorted" and loss["devices"] == 4
+    assert loss["fits"] and loss["memory"] == 16 * 2**30
+    assert loss["collectives"]["all-gather"]["count"] >= 1
