@@ -54,7 +54,7 @@ def sentence(error: BaseException) -> str:
     known = [c for c in causes if isinstance(c, OSError) and c.errno is not None]
     # The first that names a file, since some do not.
     for found in sorted(known, key=lambda c: c.filename is None):
-        return _sentence(found.errno, found.filename, found.filename2)
+        return _sentence(found.errno or 0, found.filename, found.filename2)
     numbers = (_number(str(cause)) for cause in causes)
     return next((_sentence(number) for number in numbers if number), "")
 

@@ -22,7 +22,8 @@ class ScalarLog:
     """
 
     def __init__(self, folder: pathlib.Path, first_step: int, *, is_written: bool):
-        self._folder, self._writer = folder, None
+        self._folder = folder
+        self._writer: Any = None
         # Where PyTorch is installed, tensorboardX imports it to name its types.
         library = light_imports.import_without("tensorboardX", "torch")
         self._summary = library.summary
@@ -35,7 +36,7 @@ class ScalarLog:
             log = self._proto.SessionLog
             start = log(status=log.START)
             writer.write_event(self._proto.Event(step=first_step, session_log=start))
-        self._writer: Any = writer
+        self._writer = writer
 
     def __enter__(self) -> "ScalarLog":
         return self

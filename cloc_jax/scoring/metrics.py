@@ -162,7 +162,7 @@ def _boundaries(confusion: np.ndarray) -> list[dict[str, float | int | None]]:
     # Once for all boundaries: one by one takes minutes with thousands of ranks.
     counts = boundary_counts(np.asarray(confusion, np.float64))
     return [
-        {name: _ratio(e[h], of[h]) for name, (e, of) in counts.items()}
+        {name: _ratio(int(e[h]), int(of[h])) for name, (e, of) in counts.items()}
         | {
             "missed_count": int(confusion[h + 1, h]),
             "false_alarm_count": int(confusion[h, h + 1]),

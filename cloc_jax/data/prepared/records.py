@@ -38,7 +38,10 @@ class Records(Source):
         self.paths = None if paths is None else list(paths)
         self._store, self._folder = preparation.path.name, preparation.path
         self._positions = [preparation.positions[id_] for id_ in self.ids]
-        self._records = tfds_builder.read(preparation.path)
+        try:
+            self._records = tfds_builder.read(preparation.path)
+        except Exception as error:  # whatever type the reader gives to what it finds
+            raise self._damaged("its records", error) from error
         self._decode = {"channels": channels, "max_pixels": max_pixels}
 
     def __getitem__(self, index: int) -> np.ndarray:
@@ -46,16 +49,16 @@ class Records(Source):
         try:
             data = self._records[self._positions[index]]["image"]
         except Exception as error:  # whatever type the reader gives to what it finds
-            raise self._damaged(index, error) from error
+            raise self._damaged(f"the record of {self.ids[index]}", error) from error
         return images.decode(data, name=self.ids[index], **self._decode)
 
-    def _damaged(self, index: int, error: Exception) -> Damaged:
-        """The error of a record that cannot be read; the next start makes all anew."""
+    def _damaged(self, what: str, error: Exception) -> Damaged:
+        """The error of records that cannot be read; the next start makes all anew."""
         (self._folder / MANIFEST).unlink(missing_ok=True)
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Damaged(
             self._folder,
-            f"the record of {self.ids[index]} cannot be read ({lines[0][:200]})",
+            f"{what} cannot be read ({lines[0][:200]})",
             "Start again: the images are then prepared anew.",
         )
 
