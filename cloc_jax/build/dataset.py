@@ -16,6 +16,8 @@ from cloc_jax.data.network_input import NetworkInput
 from cloc_jax.data.source import Prepared, Source
 from cloc_jax.runtime import console, environment
 
+DIGITS = 16  # of a digest that a run keeps: 64 bits
+
 
 def build_dataset(config: ConfigDict) -> Dataset:
     """The prepared dataset of a configuration, whatever its encoder."""
@@ -69,8 +71,9 @@ def load(config: ConfigDict) -> Dataset:
         )
     if data.threads < 1:
         raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
-    if data.max_pixels < 1:
-        raise ValueError(f"data.max_pixels is {data.max_pixels}; use 1 or more.")
+    for field in ("max_pixels", "max_file_mib"):
+        if data[field] < 1:
+            raise ValueError(f"data.{field} is {data[field]}; use 1 or more.")
     return datasets.load(
         data.name,
         data.to_dict() | {"size": prepared_size(config)},
@@ -133,17 +136,25 @@ def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
 def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
     """What a run keeps of its dataset: names, sizes, and a fingerprint of all items.
 
-    `trunk_mark` is that of the frozen parts whose output the items are, or "".
+    `sha256` is of names and labels; `content` has the digest of every file by name, and
+    is empty for drawn images. `trunk_mark` is that of the frozen parts whose output the
+    items are, or "".
     """
     mark = hashlib.sha256()
+    content = {}
     for name, source in dataset.splits.items():
         mark.update(json.dumps([name, list(source.ids)]).encode())
         mark.update(np.asarray(source.labels, np.int32).tobytes())
+        found = source.contents() or ()
+        content[name] = {
+            item: one[:DIGITS] for item, one in zip(source.ids, found, strict=False)
+        }
     return {
         "ranks": list(dataset.ranks),
         "images": {name: len(source) for name, source in dataset.splits.items()},
         "notes": dataset.notes,
         "details": dataset.details,
         "sha256": mark.hexdigest(),
+        "content": {name: known for name, known in content.items() if known},
         "trunk": trunk_mark,
     }

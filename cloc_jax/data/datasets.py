@@ -31,6 +31,7 @@ from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of, skippe
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
 from cloc_jax.data.source import Source
+from cloc_jax.runtime import input_files
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
@@ -228,6 +229,7 @@ def _load(
         wanted,
         options=choice,
         threads=settings["threads"],
+        max_bytes=settings["max_file_mib"] * input_files.MEBIBYTE,
         say=say,
         track=track,
     )

@@ -5,7 +5,6 @@ A source has names, labels and images by index. The datasets bring `Knees` and
 """
 
 import copy
-import os
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
@@ -42,15 +41,16 @@ class Source(Protocol):
     def stamps(self) -> list[str]:
         """A fingerprint of each item's pixels, without reading them: a cache's key.
 
-        A file is known by its name, size and time of change.
+        An image is known by its name and the content of its file.
         """
-        if self.paths is None:
+        found = self.contents()
+        if found is None:
             raise NotImplementedError("a source without files has stamps of its own")
-        stats = map(os.stat, self.paths)
-        return [
-            f"{item} {known.st_size} {known.st_mtime_ns}"
-            for item, known in zip(self.ids, stats, strict=True)
-        ]
+        return [f"{item} {one}" for item, one in zip(self.ids, found, strict=True)]
+
+    def contents(self) -> list[str] | None:
+        """A digest of each item's file; None where images do not come from files."""
+        return None
 
     def original(self) -> "Source":
         """The images as they come, before they are prepared."""
@@ -82,6 +82,10 @@ class Subset(Source):
     def stamps(self) -> list[str]:
         marks = self._source.stamps()
         return [marks[i] for i in self._items]
+
+    def contents(self) -> list[str] | None:
+        found = self._source.contents()
+        return None if found is None else [found[i] for i in self._items]
 
     def original(self) -> Source:
         before = self._source.original()
@@ -124,6 +128,9 @@ class Prepared(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
+
     def original(self) -> Source:
         return self._source.original()
 
@@ -161,6 +168,9 @@ class KeptFeatures(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
+
     def original(self) -> Source:
         return self._source.original()
 
@@ -184,6 +194,9 @@ class AugmentedOnce(Source):
 
     def stamps(self) -> list[str]:
         return self._source.stamps()
+
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
 
 
 class InMemory(Source):
