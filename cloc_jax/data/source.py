@@ -5,6 +5,7 @@ A source has names, labels and images by index. The datasets bring `Knees` and
 """
 
 import copy
+import os
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
@@ -189,7 +190,7 @@ class AugmentedOnce(Source):
         self._draw = augmented(source, augment)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
+        seed = (self._view, zlib.crc32(os.fsencode(self.ids[index])))
         return self._draw(index, np.random.default_rng(seed))
 
     def stamps(self) -> list[str]:
