@@ -10,7 +10,6 @@ from typing import Any
 
 import jinja2
 
-<<<<<<< HEAD
 from cloc_jax.report import (
     page_data,
     page_parts,
@@ -20,12 +19,7 @@ from cloc_jax.report import (
     written_numbers,
 )
 from cloc_jax.runtime import atomic_files
-=======
-from cloc_jax.report import published
-from cloc_jax.runtime import atomic_files, checked_files
-from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.printable import printable
->>>>>>> f933688 (Show names of files without obeying what is in them)
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import conformal_sets, metrics
 from cloc_jax.scoring.decisions import Decision
@@ -143,11 +137,8 @@ def write_report(
         many_rows=MANY_ROWS,
     )
     path = run / NAME
-<<<<<<< HEAD
-    atomic_files.write_text(path, page_parts.with_data(page, data, pictures or {}))
-=======
-    atomic_files.write_text(path, printable(page))
->>>>>>> f933688 (Show names of files without obeying what is in them)
+    whole = page_parts.with_data(printable(page), data, pictures or {})
+    atomic_files.write_text(path, whole)
     return path
 
 
@@ -170,7 +161,6 @@ def _worst_mistakes(
     """The furthest, then most confident mistakes; None without predictions.csv."""
     if shown is None:
         return None
-<<<<<<< HEAD
     p, mistakes = shown.probabilities, []
     for i, (true, label) in enumerate(zip(shown.true, shown.predicted, strict=True)):
         if true == label:
@@ -186,26 +176,6 @@ def _worst_mistakes(
                 "picture": page_parts.jpeg_uri(pictures.get(name)),
             }
         )
-=======
-    place = {rank: i for i, rank in enumerate(ranks)}
-    mistakes: list[dict[str, Any]] = []
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["split"] != split or row["true"] == row["predicted"]:
-                continue
-            if row["true"] not in place or row["predicted"] not in place:
-                continue
-            confidence = row.get(f"p_{row['predicted']}")
-            mistakes.append(
-                {
-                    "item": row["item"],
-                    "true": row["true"],
-                    "predicted": row["predicted"],
-                    "off": abs(place[row["true"]] - place[row["predicted"]]),
-                    "confidence": float(confidence) if confidence else None,
-                }
-            )
->>>>>>> f933688 (Show names of files without obeying what is in them)
     mistakes.sort(key=lambda m: (-m["off"], -(m["confidence"] or 0), m["item"]))
     return mistakes[:WORST]
 
