@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +14,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from cloc_jax.runtime import input_files
+
+# Of damaged files Pillow warns line by line; what matters becomes an ImageError.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
 MAX_BYTES = 512 * 2**20  # of a file
@@ -76,6 +81,11 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
             path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT
         )
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileNotFoundError(
+                f"{path}: the link leads to {os.readlink(path)}, where nothing is; "
+                "mend or remove it."
+            ) from None
         raise FileNotFoundError(
             f"{path}: there is no such image file; check the path, or whether the "
             "file was moved since the folder was listed."

@@ -28,7 +28,7 @@ from cloc_jax.data import content
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.data.prepared.stored_image import Stored, Wanted
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import atomic_files, checked_files
 
 FORMAT = 1  # changes when the same sources would be stored otherwise
 CONTENT = "content"  # how a preparation knows its sources; earlier ones do not say
@@ -48,6 +48,11 @@ class Preparation(NamedTuple):
     bad: dict[str, str]  # id -> why it could not be read
     facts: dict[str, Any]  # sizes and kinds of the images
     contents: dict[str, str]  # id -> digest of its file
+
+    @property
+    def bad_list(self) -> pathlib.Path:
+        """A table of the images that could not be read, where there are any."""
+        return self.path.with_name(f"unreadable-{self.path.name[8:]}.csv")
 
 
 def no_track(text: str, total: int):
@@ -117,13 +122,18 @@ def prepare(
                 manifest = _make(
                     _shards(items, wanted), path, store, about, notes, threads, track
                 )
-    return Preparation(
+    made = Preparation(
         path,
         {id_: position for position, id_ in enumerate(manifest["ids"])},
         dict(manifest["bad"]),
         manifest["facts"],
         contents,
     )
+    if made.bad and not made.bad_list.exists():
+        with _writing(folder):
+            table = [("image", "why"), *sorted(made.bad.items())]
+            atomic_files.write_csv(made.bad_list, table)
+    return made
 
 
 def stale(path: pathlib.Path) -> list[pathlib.Path]:
