@@ -109,6 +109,9 @@ def read_settings(words: list[str], allowed: str, job: str) -> ConfigDict:
             f"{job} uses no settings of its own, but got {' '.join(refused)}; it takes "
             f"{may}."
         )
+    # The last of a setting counts, as for other flags: tuples would be appended.
+    last = {word.partition("=")[0]: word for word in words}
+    words = [word for word in words if last[word.partition("=")[0]] is word]
     # The file has to come before what overrides it, wherever it was written.
     files = [w for w in words if w.startswith("--config=")]
     files = files or [f"--config={HERE / 'configs' / 'quickstart.py'}"]
