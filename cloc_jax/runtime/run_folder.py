@@ -23,7 +23,6 @@ import io
 import json
 import pathlib
 import shutil
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -273,8 +272,9 @@ class RunFolder:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return {key: arrays[key] for key in arrays.files}
-        except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise checked_files.Damaged(path, str(error), REMEDY) from None
+        except Exception as error:  # damage surfaces as nearly any of them
+            problem = str(error) or type(error).__name__
+            raise checked_files.Damaged(path, problem, REMEDY) from None
 
     def write_stage(
         self,
