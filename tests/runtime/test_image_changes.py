@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 
 import miniatures
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cloc_jax.build import assembly
-from cloc_jax.jobs import evaluate
+from cloc_jax.jobs import evaluate, predict, show
 from cloc_jax.runtime import image_changes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop as training
@@ -141,3 +142,22 @@ def test_metrics_of_other_images_replace_nothing(own_images, tmp_path):
         evaluate.evaluate(config, run)
     after = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
     assert after == before and run.metrics in before
+
+
+@pytest.mark.slow
+def test_names_that_are_not_utf8_are_carried_through(own_images, tmp_path):
+    config, run = own_images, RunFolder(tmp_path / "run")
+    root = os.fsencode(tmp_path / "images")
+    for rank in (b"0", b"1"):
+        for name in os.listdir(root + b"/" + rank):
+            place = root + b"/" + rank + b"/"
+            os.rename(place + name, place + b"caf\xe9\x1b" + name)
+    training.train(config, run, resume=False)
+    evaluate.evaluate(config, run)
+    written = (run.path / "predictions.csv").read_bytes()
+    assert b"caf\xe9\x1b" in written and (run.path / "report.html").is_file()
+    evaluate.evaluate(config, run)
+    folders = [os.fsdecode(root + b"/0")]
+    assert predict.predict(config, run, folders, str(tmp_path / "out.csv")) == 0
+    assert (tmp_path / "out.csv").read_bytes().count(b"caf\xe9\x1b") == 12
+    show.show(config, tmp_path / "shown")
