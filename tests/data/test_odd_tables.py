@@ -115,6 +115,22 @@ def test_labels_by_their_numbers(names, order):
 
 
 @pytest.mark.parametrize(
+    "names, absent",
+    [
+        (["0", "2", "5"], "1, 3, 4"),
+        # Every number between would be a list of a billion.
+        (["1", "1000000000"], "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … 999999999"),
+        (["0", "9" * 30], None),
+    ],
+)
+def test_numbers_that_are_missing(names, absent):
+    _, notes = ranks.order_ranks(names, (), what="label", where="x")
+    said = [note for note in notes if note.startswith("No label is called")]
+    assert len(said) == (absent is not None)
+    assert absent is None or f"called {absent};" in said[0]
+
+
+@pytest.mark.parametrize(
     "names, message",
     [
         (["0", "nan", "1"], "the label nan, which means that there is no value"),

@@ -1,6 +1,7 @@
 """The order of rank names: as given, or by the numbers they start with."""
 
 import collections
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from cloc_jax.data.layouts.listing import comma, plural
 from cloc_jax.runtime.printable import printable
 
+GAP = 10  # missing numbers that a note names one by one
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # What programs write where there is no value; never a rank, unless data.order has it.
 NO_VALUE = ("nan", "n/a", "<na>", "null")
@@ -47,18 +49,29 @@ def order_ranks(
     else:
         ranks = _by_number(names, what, where)
         notes.append(f"Ranks by the numbers of their {what}s: {' < '.join(ranks)}.")
-        if all(rank.isdecimal() for rank in ranks):
-            absent = set(range(int(ranks[0]), int(ranks[-1]))) - set(map(int, ranks))
-            if absent:
-                notes.append(
-                    f"No {what} is called {comma(map(str, sorted(absent)))}; the ranks "
-                    "around such a gap count as neighbours."
-                )
+        if absent := _gaps(ranks):
+            notes.append(
+                f"No {what} is called {absent}; the ranks around such a gap count as "
+                "neighbours."
+            )
     if len(ranks) == 1:
         raise ValueError(
             f"{where} has only one rank {what}, {ranks[0]}; grading needs at least two."
         )
     return ranks, notes
+
+
+def _gaps(ranks: Sequence[str]) -> str:
+    """The whole numbers that are missing between ranks, in words; "" for none."""
+    if not all(rank.isdecimal() and len(rank) < 16 for rank in ranks):
+        return ""
+    absent = []
+    for lower, upper in itertools.pairwise(map(int, ranks)):
+        few = range(lower + 1, min(upper, lower + 1 + GAP))
+        absent += map(str, few)
+        if upper - lower > GAP + 1:  # labels need not be close to each other
+            absent.append(f"… {upper - 1}")
+    return comma(absent)
 
 
 def check_case(names: Sequence[str], *, what: str, where: str) -> None:
