@@ -24,6 +24,7 @@ from cloc_jax.build import saved_config
 from cloc_jax.jobs import command_line
 from cloc_jax.jobs.runners import RUNNERS, Request
 from cloc_jax.runtime import os_errors, process_guard
+from cloc_jax.runtime.printable import printable
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("--config.mesh.", "--config.data.root=", "--config.data.prepared=")
@@ -59,7 +60,7 @@ def main(words: list[str]) -> int:
     except Exception as error:
         problem = _sentence(error)
         if problem:
-            print(f"error: {problem}", file=sys.stderr)
+            print(f"error: {printable(problem)}", file=sys.stderr)
             code = 2
         else:
             traceback.print_exc()
@@ -108,6 +109,9 @@ def read_settings(words: list[str], allowed: str, job: str) -> ConfigDict:
             f"{job} uses no settings of its own, but got {' '.join(refused)}; it takes "
             f"{may}."
         )
+    # The last of a setting counts, as for other flags: tuples would be appended.
+    last = {word.partition("=")[0]: word for word in words}
+    words = [word for word in words if last[word.partition("=")[0]] is word]
     # The file has to come before what overrides it, wherever it was written.
     files = [w for w in words if w.startswith("--config=")]
     files = files or [f"--config={HERE / 'configs' / 'quickstart.py'}"]

@@ -13,13 +13,18 @@ from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
 from cloc_jax.build import encoder, kept_features, optimizer
-from cloc_jax.build.dataset import augmentation, build_dataset, describe, permuted
+from cloc_jax.build.dataset import (
+    augmentation,
+    build_dataset,
+    check_critical,
+    describe,
+    permuted,
+)
 from cloc_jax.data import samplers, view_recipes
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, KeptFeatures, augmented
 from cloc_jax.runtime import crossovers, environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import metrics
 
 
 class Parts(NamedTuple):
@@ -63,13 +68,7 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     Nothing is computed.
     """
     encoder.check(config)
-    boundaries = metrics.boundary_names(dataset.ranks)
-    unknown = [b for b in config.data.critical if b not in boundaries]
-    if unknown:
-        raise ValueError(
-            f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
-            f"are {', '.join(boundaries)}."
-        )
+    check_critical(config, dataset.ranks)
     mesh = sharding.make_mesh(config.mesh.devices)
     method = build_method(config, len(dataset.ranks), mesh)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):

@@ -9,6 +9,7 @@ among it, so folds, relabelled data and sweeps share one store.
 import functools
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -105,7 +106,7 @@ def derive(
       views: how many views of each image; the first is clean.
       memory_bytes: hold a split's activations in memory up to this size.
     """
-    marks = source.stamps()
+    marks, earlier = source.stamps(), _earlier_marks(source)
     one = trunk.bytes_of_one(source[0].shape)
     found = []
     for view in range(views):
@@ -115,13 +116,28 @@ def derive(
             settings |= {"view": view, **augment._asdict()}
             seen = AugmentedOnce(source, view, augment)
         store = FeatureStore(folder / _mark(settings)[:32])
-        missing = [i for i, mark in enumerate(marks) if mark not in store]
+        names = [
+            old if mark not in store and old in store else mark
+            for mark, old in zip(marks, earlier, strict=True)
+        ]
+        missing = [i for i, known in enumerate(names) if known not in store]
         if missing:
             shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
             _fill(store, seen, missing, marks, trunk, shown, batch_size, threads)
         size = len(marks) * one
-        found.append(store.read(marks, in_memory=size <= memory_bytes))
+        found.append(store.read(names, in_memory=size <= memory_bytes))
     return KeptFeatures(source, found)
+
+
+def _earlier_marks(source: Source) -> list[str]:
+    """What the version before kept items by: a file's name, size and time of change."""
+    if source.paths is None:
+        return source.stamps()
+    stats = map(os.stat, source.paths)
+    return [
+        f"{item} {known.st_size} {known.st_mtime_ns}"
+        for item, known in zip(source.ids, stats, strict=True)
+    ]
 
 
 def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:

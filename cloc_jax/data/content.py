@@ -13,13 +13,13 @@ import os
 import pathlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 
 from cloc_jax.runtime import environment, input_files
 
 CACHE = "content.sqlite3"  # in the user's cache folder
-UNREADABLE = ""  # in place of a digest
+UNREADABLE = "unreadable"  # begins what stands in place of a digest
 # A file that changed a moment ago may change once more within one tick of the clock,
 # so its digest is not kept yet.
 _SETTLED_NS = 2 * 10**9
@@ -43,7 +43,7 @@ def digests(
     max_bytes: int = 0,
     advance: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """As `digest`, of many files: UNREADABLE for those that cannot be read.
+    """As `digest`, of many files; UNREADABLE and why for those that cannot be read.
 
     `advance` is called after each file.
     """
@@ -57,6 +57,11 @@ def digests(
     return found
 
 
+def unreadable(contents: Mapping[str, str]) -> set[str]:
+    """The names whose file could not be read, where each has what `digests` gave."""
+    return {name for name, one in contents.items() if one.startswith(UNREADABLE)}
+
+
 class _Kept:
     """Digests that are kept, and those to be kept."""
 
@@ -67,8 +72,8 @@ class _Kept:
     def known(self, path: str | pathlib.Path) -> str:
         try:
             return self.digest(path)
-        except (OSError, ValueError):
-            return UNREADABLE
+        except (OSError, ValueError) as error:
+            return f"{UNREADABLE} {type(error).__name__}"
 
     def digest(self, path: str | pathlib.Path) -> str:
         name = os.fsencode(os.path.abspath(path))

@@ -30,8 +30,8 @@ def on_images(made: record_store.Preparation, wanted: stored_image.Wanted) -> li
         first = [f"{id_} ({why})" for id_, why in sorted(made.bad.items())[:SHOWN]]
         notes.append(
             f"Warning: {count_of(list(made.bad))} left out that cannot be read: "
-            f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. The run's "
-            "dataset.json lists all."
+            f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. "
+            f"{made.bad_list} lists all."
         )
     if old := record_store.stale(made.path):
         notes.append(

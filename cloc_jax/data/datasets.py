@@ -27,10 +27,18 @@ from cloc_jax.data.layouts import (
     koa,
     retinamnist,
 )
-from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of, skipped_notes
+from cloc_jax.data.layouts.listing import (
+    UNLISTED,
+    Item,
+    Listing,
+    comma,
+    count_of,
+    skipped_notes,
+)
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
 from cloc_jax.data.source import Source
+from cloc_jax.runtime import input_files
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
@@ -59,10 +67,12 @@ def scan_own(
     columns: Mapping[str, str],
     order: Sequence[str],
     group_pattern: str,
+    max_file_mib: int,
 ) -> Listing:
     """Anyone's own images: one folder per rank, or graded in a table."""
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
+        how["max_bytes"] = max_file_mib * input_files.MEBIBYTE
         return graded_table.scan(root, csv=csv, columns=columns, **how)
     return folder.scan(root, **how)
 
@@ -215,6 +225,14 @@ def _load(
         raise ValueError(
             f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
         )
+    closed = [what for what, why in listing.skipped if why == UNLISTED]
+    if closed and settings["on_bad_image"] == "error":
+        raise ValueError(
+            f"{count_of(closed, 'folder')} cannot be listed: "
+            f"{comma(closed[: dataset_notes.SHOWN])}{', …' * (len(closed) > 5)}; "
+            "change their access, or go on without them: "
+            "--config.data.on_bad_image=skip."
+        )
     if not listing.items:
         raise ValueError(f"data.root={settings['root']} holds no graded images.")
     choice = _choice(name, settings)
@@ -228,6 +246,7 @@ def _load(
         wanted,
         options=choice,
         threads=settings["threads"],
+        max_bytes=settings["max_file_mib"] * input_files.MEBIBYTE,
         say=say,
         track=track,
     )
@@ -340,7 +359,8 @@ def _save(
 
 def _choice(name: str, settings: Settings) -> dict[str, Any]:
     """The settings that decide which images and ranks there are, as plain data."""
-    fields = sorted(set(inspect.signature(LAYOUTS[name].scan).parameters) - {"root"})
+    taken = set(inspect.signature(LAYOUTS[name].scan).parameters)
+    fields = sorted(taken - {"root", "max_file_mib"})  # where and how, not which
     return json.loads(json.dumps({field: settings[field] for field in fields}))
 
 
@@ -371,10 +391,11 @@ def _readable(
             for id_, why in sorted(made.bad.items())[: dataset_notes.SHOWN]
         ]
         more = len(made.bad) - len(first)
+        rest = f" | … and {more} more; {made.bad_list} lists all." if more else ""
         raise ValueError(
             f"{len(made.bad)} of {count_of(items)} cannot be read: "
-            f"{' | '.join(first)}{f' | … and {more} more' if more else ''} Mend or "
-            "remove them, or go on without them: --config.data.on_bad_image=skip."
+            f"{' | '.join(first)}{rest} Mend or remove them, or go on without them: "
+            "--config.data.on_bad_image=skip."
         )
     return [item for item in items if item.id in made.positions]
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,7 +13,14 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
+from cloc_jax.runtime import input_files
+
+# Of damaged files Pillow warns line by line; what matters becomes an ImageError.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
+MAX_BYTES = 512 * 2**20  # of a file
+RAISE_LIMIT = "raise data.max_file_mib if you trust it"
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "I", "F", *_SIXTEEN_BIT)
@@ -20,6 +29,10 @@ _PILLOW_LIMIT = threading.Lock()
 
 class ImageError(ValueError):
     """An image file that cannot be read, or an array that is not an image."""
+
+
+class UnreadError(ImageError):
+    """A file that the system could not read, which may be another time."""
 
 
 class Header(NamedTuple):
@@ -31,7 +44,11 @@ class Header(NamedTuple):
 
 
 def read(
-    path: str | pathlib.Path, *, channels: int, max_pixels: int = MAX_PIXELS
+    path: str | pathlib.Path,
+    *,
+    channels: int,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
 ) -> np.ndarray:
     """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
 
@@ -45,34 +62,44 @@ def read(
         path: The file. It is closed again, whatever happens.
         channels: 1 (grey) or 3 (red, green, blue).
         max_pixels: Larger images are refused before they are decoded.
+        max_bytes: Larger files are refused before they are read; 0 for any size.
 
     Raises:
         FileNotFoundError: There is no such file.
         ImageError: The file is empty, damaged, too large or not an image.
     """
     _check_channels(channels)
-    return decode(
-        read_bytes(path), name=str(path), channels=channels, max_pixels=max_pixels
-    )
+    data = read_bytes(path, max_bytes=max_bytes)
+    return decode(data, name=str(path), channels=channels, max_pixels=max_pixels)
 
 
-def read_bytes(path: str | pathlib.Path) -> bytes:
+def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Contents of an image file, or an error that says what to do."""
     path = pathlib.Path(path)
     try:
-        return path.read_bytes()
+        return input_files.read_regular(
+            path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT
+        )
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileNotFoundError(
+                f"{path}: the link leads to {os.readlink(path)}, where nothing is; "
+                "mend or remove it."
+            ) from None
         raise FileNotFoundError(
             f"{path}: there is no such image file; check the path, or whether the "
             "file was moved since the folder was listed."
         ) from None
-    except IsADirectoryError:
-        raise ImageError(
-            f"{path}: it is a folder; give the path of an image file."
-        ) from None
+    except input_files.NotRegularError as error:
+        raise ImageError(str(error)) from None
     except PermissionError:
-        raise ImageError(
+        raise UnreadError(
             f"{path}: reading it is not permitted; change its access."
+        ) from None
+    except OSError as error:
+        raise UnreadError(
+            f"{path}: it cannot be read ({error.strerror}); copy it again, or check "
+            "the disk and its links."
         ) from None
 
 

@@ -17,11 +17,17 @@ class NetworkInput(NamedTuple):
     equalize: bool = False
     random_crop: float = 0.0  # of training; evaluation sees the centre
     max_pixels: int = images.MAX_PIXELS
+    max_bytes: int = images.MAX_BYTES  # of a file
 
     def of_file(self, path: str | pathlib.Path) -> np.ndarray:
         """The image of a file, uint8 [height, width, channels]."""
         return self._prepared(
-            images.read(path, channels=self.channels, max_pixels=self.max_pixels)
+            images.read(
+                path,
+                channels=self.channels,
+                max_pixels=self.max_pixels,
+                max_bytes=self.max_bytes,
+            )
         )
 
     def of_array(self, array: np.ndarray) -> np.ndarray:

@@ -42,15 +42,16 @@ class Source(Protocol):
     def stamps(self) -> list[str]:
         """A fingerprint of each item's pixels, without reading them: a cache's key.
 
-        A file is known by its name, size and time of change.
+        An image is known by its name and the content of its file.
         """
-        if self.paths is None:
+        found = self.contents()
+        if found is None:
             raise NotImplementedError("a source without files has stamps of its own")
-        stats = map(os.stat, self.paths)
-        return [
-            f"{item} {known.st_size} {known.st_mtime_ns}"
-            for item, known in zip(self.ids, stats, strict=True)
-        ]
+        return [f"{item} {one}" for item, one in zip(self.ids, found, strict=True)]
+
+    def contents(self) -> list[str] | None:
+        """A digest of each item's file; None where images do not come from files."""
+        return None
 
     def original(self) -> "Source":
         """The images as they come, before they are prepared."""
@@ -82,6 +83,10 @@ class Subset(Source):
     def stamps(self) -> list[str]:
         marks = self._source.stamps()
         return [marks[i] for i in self._items]
+
+    def contents(self) -> list[str] | None:
+        found = self._source.contents()
+        return None if found is None else [found[i] for i in self._items]
 
     def original(self) -> Source:
         before = self._source.original()
@@ -124,6 +129,9 @@ class Prepared(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
+
     def original(self) -> Source:
         return self._source.original()
 
@@ -161,6 +169,9 @@ class KeptFeatures(Source):
     def stamps(self) -> list[str]:
         return self._source.stamps()
 
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
+
     def original(self) -> Source:
         return self._source.original()
 
@@ -179,11 +190,14 @@ class AugmentedOnce(Source):
         self._draw = augmented(source, augment)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        seed = (self._view, zlib.crc32(str(self.ids[index]).encode()))
+        seed = (self._view, zlib.crc32(os.fsencode(self.ids[index])))
         return self._draw(index, np.random.default_rng(seed))
 
     def stamps(self) -> list[str]:
         return self._source.stamps()
+
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
 
 
 class InMemory(Source):

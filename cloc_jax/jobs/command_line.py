@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from cloc_jax.jobs import tables_flags
 from cloc_jax.jobs.flag_values import at_least, numbers
+from cloc_jax.runtime.printable import printable
 
 FULL, OF_RUN = "any setting", "where things are"
 
@@ -28,7 +29,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(
-            f"error: {message}. `{self.prog} --help` shows what it takes.",
+            f"error: {printable(message)}. `{self.prog} --help` shows what it takes.",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,5 +1,6 @@
 """Prediction: a trained run applied to image files."""
 
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from cloc_jax.methods import Prediction
 from cloc_jax.runtime import atomic_files, os_errors
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.printable import printable
 from cloc_jax.scoring import conformal_sets, grades
 from cloc_jax.scoring.decisions import Decision
 
@@ -35,10 +37,10 @@ def predict(
 ) -> int:
     """Prints and writes a table of predictions; returns how many files failed.
 
-    A file that cannot be read keeps its row, with the reason in place of a rank. Where
-    the run has a saved decision, that chooses the rank.
+    A file or folder that cannot be read has its row, with the reason in place of a
+    rank. Where the run has a saved decision, that chooses the rank.
     """
-    files = _files(paths)
+    files, closed = _files(paths)
     target = _target(folder, output)
     run = TrainedRun(config, folder)
     ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
@@ -47,6 +49,7 @@ def predict(
     chunk = min(run.prediction_batch, len(files))
     for start in range(0, len(files), chunk):
         rows += _predict_some(run, files[start : start + chunk], chunk, decision)
+    rows += [{"file": path, "error": why} for path, why in closed.items()]
     columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
     if decision and decision.chooses_labels:
         columns.insert(2, MOST_LIKELY)
@@ -63,7 +66,9 @@ def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision
     """What `decide` left in the run's folder, if anything; and says so."""
     if not folder.decision.exists():
         return None
-    decision = Decision.from_json(folder.decision.read_text(), ranks)
+    # A byte that is not UTF-8 is found by the checksum, not by the decoder.
+    text = folder.decision.read_text(encoding="utf-8", errors="replace")
+    decision = Decision.from_json(text, ranks)
     console.print(f"labels by {folder.decision}:", soft_wrap=True)
     for line in decision.describe():
         console.print(f"  {line}", soft_wrap=True)
@@ -82,8 +87,10 @@ def _predict_some(
         rows.append(row)
         try:
             arrays.append(prepare.of_file(path))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             row["error"] = str(error)
+        except MemoryError:
+            row["error"] = f"{path}: there is too little memory to decode it."
     read = [row for row in rows if "error" not in row]
     if not read:
         return rows
@@ -115,27 +122,46 @@ def predict_images(
     )
 
 
-def _files(paths: Sequence[str]) -> list[pathlib.Path]:
-    """The files named, and the images in the folders named."""
+def _files(paths: Sequence[str]) -> tuple[list[pathlib.Path], dict[str, str]]:
+    """The files named and the images below the folders named; folders not readable."""
     if not paths:
         raise ValueError(
             "predict got no images; name files or folders after the flags: "
             "python launch.py predict --run=… image.png folder/ …"
         )
     files: list[pathlib.Path] = []
+    closed: dict[str, str] = {}
     for path in map(pathlib.Path, paths):
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if listing.is_image(p.name))
-            hidden = listing.is_hidden
-            inside = [p for p in inside if not any(map(hidden, p.parts[-2:]))]
-            if not inside:
+        if os.path.isdir(path):
+            inside = _images_below(path, closed)
+            if not inside and not closed:
                 raise FileNotFoundError(f"the folder {path} holds no images.")
             files += inside
-        elif path.exists():
+        elif os.path.lexists(path):  # also a link that leads nowhere: it gets a row
             files.append(path)
         else:
             raise FileNotFoundError(f"there is no file {path}; check its name.")
-    return files
+    if not files:
+        first, why = next(iter(closed.items()))
+        raise ValueError(f"there are no images to grade: {first}: {why}")
+    return files, closed
+
+
+def _images_below(folder: pathlib.Path, closed: dict[str, str]) -> list[pathlib.Path]:
+    """Images below a folder, hidden ones left out; notes folders it cannot list."""
+
+    def note(error: OSError) -> None:
+        closed[str(error.filename)] = f"the folder cannot be listed ({error.strerror})."
+
+    found = []
+    for place, below, names in os.walk(folder, onerror=note):
+        below[:] = [name for name in below if not listing.is_hidden(name)]
+        found += [
+            pathlib.Path(place, name)
+            for name in names
+            if listing.is_image(name) and not listing.is_hidden(name)
+        ]
+    return sorted(found)
 
 
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
@@ -172,7 +198,7 @@ def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
         table.add_column(f"p({rank})", justify="right")
     for row in rows[:SHOWN]:
         if "error" in row:
-            table.add_row(row["file"], Text(row["error"], style="red"))
+            table.add_row(row["file"], Text(printable(row["error"]), style="red"))
             continue
         chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
         chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]

@@ -14,6 +14,9 @@ def prepare(config: ConfigDict) -> None:
     """Prepares a dataset, for all of its folds, and shows what it is."""
     name = config.data.name
     dataset = dataset_of.load(config)
+    # What training would refuse is refused here, where it is quick to mend.
+    dataset_of.check_critical(config, dataset.ranks)
+    dataset_of.prepare(dataset, config).splits["train"][0]  # also a crop too large
     if name not in LAYOUTS:
         console.print(f"{name} needs no preparation: its images are drawn as needed")
         return

@@ -21,6 +21,7 @@ from cloc_jax.report.figures import Picture, Row
 from cloc_jax.report.figures.style import thinned
 from cloc_jax.runtime import atomic_files, sharding
 from cloc_jax.runtime.console import console, print_dataset
+from cloc_jax.runtime.printable import printable
 
 COLUMNS = 7
 MOST_ROWS = 16
@@ -183,7 +184,10 @@ def _rows(dataset: Dataset, augment: Augment, seed: int) -> list[Row]:
     for rank in shown:
         items = np.flatnonzero(train.labels == rank)
         chosen = np.random.default_rng((seed, rank)).permutation(items)
-        plain = [Picture(train[i], train.ids[i]) for i in chosen[:COLUMNS].tolist()]
+        plain = [
+            Picture(train[i], printable(train.ids[i]))
+            for i in chosen[:COLUMNS].tolist()
+        ]
         if not augment.is_on:
             rows.append(Row(dataset.ranks[rank], plain))
             continue

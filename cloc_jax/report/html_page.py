@@ -19,6 +19,7 @@ from cloc_jax.report import (
     written_numbers,
 )
 from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime.printable import printable
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import conformal_sets, metrics
 from cloc_jax.scoring.decisions import Decision
@@ -136,7 +137,8 @@ def write_report(
         many_rows=MANY_ROWS,
     )
     path = run / NAME
-    atomic_files.write_text(path, page_parts.with_data(page, data, pictures or {}))
+    whole = page_parts.with_data(printable(page), data, pictures or {})
+    atomic_files.write_text(path, whole)
     return path
 
 

@@ -8,6 +8,7 @@ are read all the same. `Damaged` names the file and what can be done about it.
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from cloc_jax.runtime import atomic_files
 
 KEY = "integrity"  # of the checksum in a JSON object: "v<version>:<part of a SHA-256>"
 VERSION = 1
+_SEALED = re.compile(r"v[0-9]+:[0-9a-f]{32}")  # a checksum, whatever it is called
 SEAL = "checksums.json"  # in a sealed folder
 
 
@@ -50,6 +52,8 @@ def opened(text: str | bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"it holds a {type(value).__name__}, not an object")
     if KEY not in value:
+        if any(_SEALED.fullmatch(str(item)) for item in value.values()):
+            raise ValueError("the name of its checksum is damaged")
         return value  # of an older run
     version, _, digest = str(value.pop(KEY)).partition(":")
     if version != f"v{VERSION}" and version[1:].isdecimal() and int(version[1:]) > 1:

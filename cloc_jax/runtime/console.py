@@ -14,10 +14,21 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+from cloc_jax.runtime.printable import printable
+
+
+class SafeConsole(Console):
+    """A console that shows names of files as they are, and obeys nothing in them."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
 
 # No markup: names of files and ranks may hold brackets. A file has no width, and
 # tables should not be squeezed into that of a punched card.
-console = Console(
+console = SafeConsole(
     highlight=False, markup=False, width=None if sys.stdout.isatty() else 160
 )
 

@@ -4,10 +4,10 @@ A named pipe waits for a writer that may never come, a device may never end, and
 can carry the name of an image or a table.
 """
 
+import io
 import os
 import pathlib
 import stat
-from typing import BinaryIO
 
 MEBIBYTE = 2**20
 _KINDS = (
@@ -25,7 +25,7 @@ class NotRegularError(ValueError):
 
 def open_regular(
     path: str | pathlib.Path, *, max_bytes: int = 0, raise_limit: str = ""
-) -> BinaryIO:
+) -> io.BufferedReader:
     """A file opened for reading bytes, whatever its name may stand for.
 
     Args:

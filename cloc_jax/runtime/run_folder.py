@@ -1,7 +1,8 @@
 """The folder of a run: what is where in it, and how it is written.
 
 config.json        the resolved configuration
-dataset.json       ranks, sizes and a fingerprint of the images it was started with
+dataset.json       ranks, sizes and a fingerprint of the images it was started with,
+                   the content of their files included
 history.jsonl      one row per epoch
 checkpoints/       to go on from while the run is under way
 stages/<name>/     the model each finished stage handed over; <name>.json how it ended,
@@ -22,11 +23,10 @@ import io
 import json
 import pathlib
 import shutil
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-from cloc_jax.runtime import checked_files, os_errors, run_lock
+from cloc_jax.runtime import checked_files, image_changes, os_errors, run_lock
 from cloc_jax.runtime.atomic_files import PART, write_bytes
 
 REMEDY = "Put back a copy of it, or train the run again."  # of what was learned
@@ -132,11 +132,20 @@ class RunFolder:
     def check_images(self, dataset: dict[str, Any]) -> None:
         """ValueError where the images are not those the run was started with."""
         before = self.read_dataset()
-        if before["sha256"] != dataset["sha256"]:
+        if changes := image_changes.describe(before, dataset):
             raise ValueError(
-                f"the images have changed since {self.path} was started: it had "
-                f"{before['images']}, now there are {dataset['images']}. Restore them "
-                "or start another run."
+                f"the images have changed since {self.path} was started: {changes}. "
+                "Restore them or start another run; nothing was changed in this one."
+            )
+        if not image_changes.can_compare(before, dataset):
+            # Late, as it takes long: `launch.py --help` answers at once.
+            from cloc_jax.runtime.console import console
+
+            console.print(
+                f"{self.path} was started by an earlier version, which kept names and "
+                "labels of its images only: whether their content is the same cannot "
+                "be checked.",
+                soft_wrap=True,
             )
 
     def clear(self) -> None:
@@ -263,8 +272,9 @@ class RunFolder:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return {key: arrays[key] for key in arrays.files}
-        except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise checked_files.Damaged(path, str(error), REMEDY) from None
+        except Exception as error:  # damage surfaces as nearly any of them
+            problem = str(error) or type(error).__name__
+            raise checked_files.Damaged(path, problem, REMEDY) from None
 
     def write_stage(
         self,

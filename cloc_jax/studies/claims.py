@@ -11,9 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cloc_jax.runtime import atomic_files, input_files
 from cloc_jax.studies import true_gaps
 from cloc_jax.studies.control import ENTROPY, LEARNED
 
+# How a page begins, by which it is known when it is written again.
+TITLE = "# Claims"
+WRITTEN_BY = "Written by `python launch.py claims`"
 HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "not shown", "not tested"
 DATASETS = {
     "synthetic": "drawn knees",
@@ -237,6 +241,7 @@ def write_claims(
             f"{folder} holds no study; run `launch.py control`, `margins`, `gaps` or "
             "`collapse` first, or give --run= the folder above them."
         )
+    _check_target(target, must_exist=add)
     page = _read_page(target.read_text(encoding="utf-8")) if add else Page({}, [])
     newest = [study["command"] for _, study in studies]
     rows = {}
@@ -245,8 +250,27 @@ def write_claims(
         kept = [row for row in before if row.command not in newest]
         rows[claim.text] = kept + _rows(claim, studies)
     text = _page(Page(rows, list(dict.fromkeys([*page.commands, *newest]))))
-    target.write_text(text, encoding="utf-8")
+    atomic_files.write_text(target, text)
     return len(studies)
+
+
+def _check_target(target: pathlib.Path, *, must_exist: bool) -> None:
+    """OSError for a file that `claims` did not write."""
+    if not target.exists():
+        if must_exist:
+            raise FileNotFoundError(f"there is no page {target} to add to.")
+        return
+    begin = f"{TITLE}\n\n{WRITTEN_BY}".encode()
+    try:
+        with input_files.open_regular(target) as file:
+            is_ours = file.read(len(begin)) == begin
+    except (OSError, ValueError):
+        is_ours = False
+    if not is_ours:
+        raise FileExistsError(
+            f"--to={target} exists and is no page that `claims` wrote; give another "
+            "name or move it away."
+        )
 
 
 class Row(NamedTuple):
@@ -294,10 +318,9 @@ def _read_page(text: str) -> Page:
 
 def _page(page: Page) -> str:
     lines = [
-        "# Claims",
+        TITLE,
         "",
-        "Written by `python launch.py claims` from the studies' JSON files; every "
-        "figure is theirs.",
+        f"{WRITTEN_BY} from the studies' JSON files; every figure is theirs.",
         "",
         f'Verdicts: "{HOLDS}" where the 95% interval (or p <= 0.05) lies on the '
         f'claimed side, "{FAILS}" where on the other, "{OPEN}" where it holds both.',

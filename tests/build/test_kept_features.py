@@ -1,7 +1,10 @@
 """Frozen parts of an encoder: kept outputs stand for the images, to the last digit."""
 
 import csv
+import json
+import os
 
+import miniatures
 import numpy as np
 import pytest
 from tiny_runs import by_name, clean, final_state, tiny
@@ -11,6 +14,7 @@ from cloc_jax.jobs import evaluate, predict
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop as training
+from configs import folder as folder_config
 
 FROZEN = {"encoder__frozen": True, "head__projection": 6}
 
@@ -114,6 +118,58 @@ def test_features_are_computed_once_for_all_splits_and_labels(monkeypatch):
         assembly.build(other)
         assert sum(counted) == 48 + 20 + 14, change  # other weights, other images
         counted.clear()
+
+
+def own_images(root):
+    config = folder_config.get_config()
+    config.update_from_flattened_dict(
+        {
+            "data.root": str(root),
+            "data.size": (16, 16),
+            "encoder.name": "small",
+            "encoder.weights": "",
+            "encoder.widths": (2, 4, 4, 4),
+            "encoder.frozen": True,
+            "head.projection": 6,
+            "method.name": "ce",
+            "train.batch_size": 8,
+            "mesh.devices": 1,
+        }
+    )
+    return config
+
+
+@pytest.mark.slow
+def test_features_of_files_are_known_by_content(monkeypatch, tmp_path, cache):
+    counted = count_extractions(monkeypatch)
+    root = miniatures.folder(tmp_path / "images", (12, 12))
+    assembly.build(own_images(root))
+    assert sum(counted) == 24
+    counted.clear()
+    copy = tmp_path / "copy"
+    for path in root.rglob("*.png"):
+        target = copy / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())  # with another time of change
+    assembly.build(own_images(copy))
+    assert not counted
+    status = (copy / "0" / "00.png").stat()
+    data = (copy / "0" / "01.png").read_bytes()
+    (copy / "0" / "00.png").write_bytes(data)
+    os.utime(copy / "0" / "00.png", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assembly.build(own_images(copy))
+    assert counted == [1]
+    # What the version before kept by size and time of change is found.
+    counted.clear()
+    for listed in cache.glob("*/*.json"):
+        names = [
+            f"{name.split()[0]} {file.st_size} {file.st_mtime_ns}"
+            for name in json.loads(listed.read_text())
+            for file in [(root / name.split()[0]).stat()]
+        ]
+        listed.write_text(json.dumps(names))
+    assembly.build(own_images(root))
+    assert not counted
 
 
 def test_an_interrupted_extraction_goes_on(monkeypatch):

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import os
-import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +16,10 @@ import miniatures
 import numpy as np
 import pytest
 from launching import ROOT
+from permissions import unprivileged
 from PIL import Image
 
-from cloc_jax.data import images
+from cloc_jax.data import content, images
 from cloc_jax.data.layouts import folder, retinamnist
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.prepared import record_store, stored_image
@@ -279,12 +280,24 @@ def test_made_once(source, tmp_path):
     assert again == made and said == [] and times(made) == before
 
 
-@pytest.mark.parametrize("change", ["touch", "content", "more", "fewer", "rename"])
+def change_unseen(path):
+    """Other content with the same size and time of change."""
+    status = path.stat()
+    image = np.full((12, 10, 3), 128, np.uint8)
+    Image.fromarray(image).save(path, compress_level=0)
+    with path.open("ab") as file:  # after the end of an image nothing is read
+        file.write(b"\0" * (status.st_size - path.stat().st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+
+
+@pytest.mark.parametrize("change", ["unseen", "content", "more", "fewer", "rename"])
 def test_changed_sources_are_prepared_again(source, tmp_path, change):
     made, _, _ = prepare(source, tmp_path)
     path = source / "0" / "00.png"
-    if change == "touch":
-        os.utime(path, ns=(1, 1))
+    if change == "unseen":
+        change_unseen(path)
     elif change == "content":
         miniatures.picture(path, 99)
     elif change == "more":
@@ -298,9 +311,109 @@ def test_changed_sources_are_prepared_again(source, tmp_path, change):
     part = records(again, listing)
     for i in range(len(part)):
         np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
+    assert part.contents() == [content.digest(path) for path in part.paths]
     assert record_store.stale(again.path) == [made.path]
     record_store.remove([made.path])
     assert not made.path.exists() and record_store.stale(again.path) == []
+
+
+def test_same_content_is_not_prepared_again(source, tmp_path):
+    made, listing, _ = prepare(source, tmp_path)
+    os.utime(source / "0" / "00.png", ns=(1, 1))
+    assert prepare(source, tmp_path)[2] == []
+    copy = shutil.copytree(source, tmp_path / "copy")
+    elsewhere, _, said = prepare(copy, tmp_path)
+    assert elsewhere.path != made.path and elsewhere.path.name == made.path.name
+    assert said == [f"the same images are prepared in {made.path}; nothing to do"]
+    # Each root's records can go without the other's.
+    record_store.remove([made.path])
+    part = records(elsewhere, listing)
+    for i in range(len(part)):
+        np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
+    assert prepare(copy, tmp_path)[2] == []
+
+
+def as_made_earlier(made, items):
+    """Renames a preparation as if the version before had made it."""
+    marks = []
+    for item in items:
+        status = item.path.stat()
+        state = [status.st_size, status.st_mtime_ns]
+        marks.append([item.id, state, item.row, item.eyes])
+    source = record_store._hash(marks)
+    key = record_store._hash([1, source, *WANTED])
+    earlier = made.path.rename(made.path.with_name(f"records-{key}"))
+    manifest = json.loads((earlier / "prepared.json").read_text())
+    for field in ("by", "unread", "checksums", "integrity"):
+        del manifest[field]
+    (earlier / "prepared.json").write_text(json.dumps(manifest | {"source": source}))
+    return earlier
+
+
+def test_what_the_version_before_prepared_is_found_and_never_removed(source, tmp_path):
+    made, listing, _ = prepare(source, tmp_path)
+    earlier = as_made_earlier(made, listing.items)
+    found, _, said = prepare(source, tmp_path)
+    assert found.path == earlier and said == [] and found.contents == made.contents
+    miniatures.picture(source / "0" / "00.png", 99)
+    again, _, said = prepare(source, tmp_path)
+    assert said[0].startswith("preparing ") and again.path != earlier
+    assert record_store.stale(again.path) == [] and earlier.is_dir()
+
+
+def test_bad_images_of_the_version_before_are_tried_again(source, tmp_path):
+    (source / "0" / "00.png").write_text("no image")
+    made, listing, _ = prepare(source, tmp_path)
+    earlier = as_made_earlier(made, listing.items)
+    again, _, said = prepare(source, tmp_path)
+    assert said[0].startswith("preparing ") and again.path != earlier
+
+
+def test_permission_that_is_given_later_is_noticed(open_folder):
+    source = miniatures.folder(open_folder / "source", (5, 4))
+    closed = source / "0" / "00.png"
+    closed.chmod(0)
+    with unprivileged():
+        made, _, _ = prepare(source, open_folder)
+        assert list(made.bad) == ["0/00.png"]
+        assert "not permitted" in made.bad["0/00.png"]
+        assert prepare(source, open_folder)[2] == []  # nothing new to try
+    closed.chmod(0o644)  # changes neither size nor time of change
+    with unprivileged():
+        made, _, said = prepare(source, open_folder)
+    assert made.bad == {} and said[0].startswith("preparing ")
+
+
+def test_failure_of_the_moment_is_not_remembered(source, tmp_path, monkeypatch):
+    read = images.read_bytes
+
+    def fail(path, **options):
+        if path.name == "00.png":
+            raise images.UnreadError(f"{path}: it cannot be read (Input/output error)")
+        return read(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "read_bytes", fail)
+        assert len(prepare(source, tmp_path)[0].bad) == 2
+    again, _, said = prepare(source, tmp_path)
+    assert again.bad == {} and "made again" in said[0]
+
+
+def test_only_regular_files_of_some_size_are_read(source, tmp_path):
+    os.mkfifo(source / "0" / "pipe.png")
+    (source / "0" / "device.png").symlink_to("/dev/zero")
+    (source / "1" / "nowhere.png").symlink_to(tmp_path / "nowhere")
+    with (source / "1" / "huge.png").open("wb") as file:
+        file.truncate(3 << 20)
+    made, _, _ = prepare(source, tmp_path, max_bytes=2 << 20)
+    assert "named pipe" in made.bad["0/pipe.png"]
+    assert "device" in made.bad["0/device.png"]
+    assert made.bad["1/nowhere.png"] == "there is no such file"
+    assert "3 MiB, more than the limit of 2 MiB" in made.bad["1/huge.png"]
+    assert "data.max_file_mib" in made.bad["1/huge.png"]
+    assert len(made.positions) == 9
+    raised, _, _ = prepare(source, tmp_path, max_bytes=4 << 20)
+    assert "not an image" in raised.bad["1/huge.png"]
 
 
 def test_other_wishes_are_another_preparation_and_none_is_stale(source, tmp_path):
@@ -331,17 +444,17 @@ def test_a_damaged_preparation_is_made_again(source, tmp_path, damage):
     else:
         (made.path / "prepared.json").write_text('{"ids": [')
     again, _, said = prepare(source, tmp_path)
-    assert "is damaged and made again" in said[0]
+    assert "is damaged" in said[0] and "made again" in said[0]
     assert again == made and digest(again) == expected
 
 
 def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch):
     store = stored_image.store
 
-    def stop(item, *, wanted):
+    def stop(item, **options):
         if item.id.startswith("1/02"):
             raise KeyboardInterrupt
-        return store(item, wanted=wanted)
+        return store(item, **options)
 
     monkeypatch.setattr(stored_image, "store", stop)
     with pytest.raises(KeyboardInterrupt):
@@ -361,10 +474,10 @@ from cloc_jax.data.layouts import folder
 source, target, die_at = sys.argv[1:]
 record_store.SHARD_BYTES = 3000  # several shards, so that some are written
 store = stored_image.store
-def killed(item, *, wanted):
+def killed(item, **options):
     if item.id == die_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    return store(item, wanted=wanted)
+    return store(item, **options)
 stored_image.store = killed
 wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
 items = folder.scan(source).items
@@ -374,7 +487,7 @@ record_store.prepare(items, pathlib.Path(target), wanted, say=lambda text: print
 
 def test_killed_and_run_again_is_complete_and_identical(tmp_path):
     source = miniatures.folder(tmp_path / "source", (12, 12))
-    target = tmp_path / "killed"
+    target = tmp_path / "one" / "killed"
 
     def run(die_at, target=target):
         return subprocess.run(
@@ -393,13 +506,14 @@ def test_killed_and_run_again_is_complete_and_identical(tmp_path):
     assert finished.returncode == 0, finished.stderr
     assert "interrupted; starting anew" in finished.stdout
     assert not any(target.glob("part-*"))
-    assert run("", tmp_path / "whole").returncode == 0
+    other = tmp_path / "other" / "whole"
+    assert run("", other).returncode == 0
     digests = []
-    for home in (target, tmp_path / "whole"):
+    for home in (target, other):
         (path,) = home.glob("records-*")
         manifest = json.loads((path / "prepared.json").read_text())
         positions = {id_: i for i, id_ in enumerate(manifest["ids"])}
-        made = record_store.Preparation(path, positions, {}, {})
+        made = record_store.Preparation(path, positions, {}, {}, {})
         assert len(positions) == 24
         digests.append(digest(made))
     assert digests[0] == digests[1]
@@ -410,10 +524,10 @@ def test_two_at_once_prepare_once(source, tmp_path):
     started = threading.Event()
     store = stored_image.store
 
-    def slow(item, *, wanted):
+    def slow(item, **options):
         started.set()
         time.sleep(0.05)
-        return store(item, wanted=wanted)
+        return store(item, **options)
 
     listing = folder.scan(source)
 
@@ -511,17 +625,10 @@ def test_a_full_disk(source, tmp_path, monkeypatch, where):
         # What ArrayRecord says.
         raise RuntimeError("write() failed: No space left on device; writing x")
 
-    write_text = pathlib.Path.write_text
     if where == "records":
         monkeypatch.setattr(tfds_builder, "write", full)
     else:
-        monkeypatch.setattr(
-            pathlib.Path,
-            "write_text",
-            lambda path, *a, **k: (
-                full() if path.name == "prepared.json" else write_text(path, *a, **k)
-            ),
-        )
+        monkeypatch.setattr(record_store.checked_files, "write_json", full)
     with pytest.raises(OSError, match="disk of .* is full.*data.prepared"):
         prepare(source, tmp_path)
     monkeypatch.undo()

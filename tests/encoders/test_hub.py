@@ -150,6 +150,36 @@ def test_a_silent_server(server, tmp_path, at_once):
     fails(server, tmp_path, "was not downloaded .*timed out.*try again")
 
 
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_a_server_that_drips(tmp_path, monkeypatch, server, part):
+    """Single reads never wait long, but all of it would take forever."""
+    monkeypatch.setenv(hub.LIMIT, "0.5")
+    done = threading.Event()
+
+    def drip(self):
+        self.server.requests.append((self.path, None))
+        if part == "body" and self.path == RESOLVE:
+            return whole(self)
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        if part == "body":
+            self.wfile.write(b"Content-Length: 76800\r\n\r\n")
+        else:
+            self.wfile.write(b"X-Slow: ")
+        while not done.wait(0.02):
+            self.wfile.write(b"x")
+
+    whole = Handler.do_GET
+    monkeypatch.setattr(Handler, "do_GET", drip)
+    monkeypatch.setattr(Handler, "do_HEAD", drip)
+    try:
+        fails(server, tmp_path, f"more than 0.5 s; the variable {hub.LIMIT} raises")
+    finally:
+        done.set()
+    monkeypatch.setenv(hub.LIMIT, "soon")
+    with pytest.raises(ValueError, match="is 'soon'; give a number of seconds"):
+        fetch(server, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("status", "message"),
     [(404, "timm/vgg16"), (401, "HF_TOKEN"), (403, "HF_TOKEN"), (500, "try again")],

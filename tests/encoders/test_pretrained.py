@@ -41,7 +41,8 @@ def tiny(name):
         if name == "vgg16" and path[-2:] == ("fc6", "kernel"):
             shape = (1, 98)
         key = torchvision_names.name_of(name, path)
-        tensors[key] = rng.normal(size=shape).astype(np.float32)
+        drawn = rng.normal(size=shape).astype(np.float32)
+        tensors[key] = abs(drawn) if key.endswith("running_var") else drawn
     return tensors
 
 

@@ -13,21 +13,29 @@ from cloc_jax.encoders.weights import hub, loading, weight_files
 
 
 def resnet18():
-    """Tensors with the names of torchvision's ResNet-18, each of one number."""
-    norm = ("weight", "bias", "running_mean", "running_var")
-    names = ["conv1.weight", *(f"bn1.{n}" for n in norm), "fc.weight", "fc.bias"]
-    for stage in (1, 2, 3, 4):
+    """Tensors of torchvision's ResNet-18, each full of one number."""
+    shapes = {"conv1.weight": (64, 3, 7, 7), **norm("bn1", 64)}
+    shapes |= {"fc.weight": (1000, 512), "fc.bias": (1000,)}
+    before = 64
+    for stage, width in enumerate((64, 128, 256, 512), start=1):
         for block in (0, 1):
             at = f"layer{stage}.{block}"
-            for i in (1, 2):
-                names += [f"{at}.conv{i}.weight", *(f"{at}.bn{i}.{n}" for n in norm)]
             if stage > 1 and block == 0:
-                names.append(f"{at}.downsample.0.weight")
-                names += [f"{at}.downsample.1.{n}" for n in norm]
+                shapes[f"{at}.downsample.0.weight"] = (width, before, 1, 1)
+                shapes |= norm(f"{at}.downsample.1", width)
+            for i in (1, 2):
+                shapes[f"{at}.conv{i}.weight"] = (width, before, 3, 3)
+                shapes |= norm(f"{at}.bn{i}", width)
+                before = width
     return {
-        name: np.full((1, 1, 1, 1) if "conv" in name else 1, i, np.float16)
-        for i, name in enumerate(names)
+        name: np.full(shape, i, np.float16)
+        for i, (name, shape) in enumerate(shapes.items())
     }
+
+
+def norm(name, width):
+    leaves = ("weight", "bias", "running_mean", "running_var")
+    return {f"{name}.{leaf}": (width,) for leaf in leaves}
 
 
 @pytest.fixture
@@ -87,7 +95,7 @@ def test_convert_says_what_it_wrote(file, tmp_path, capsys):
         "source": "net.safetensors",
         "licence": "unknown",
         "sha256": weight_files.sha256(file),
-        "tensors": "102, 0.0M numbers",
+        "tensors": "102, 11.7M numbers",
     }
     again = loading.load(str(target))
     assert again.metadata["sha256"] == weight_files.sha256(file)  # of the first file
@@ -177,3 +185,48 @@ def test_the_package_of_npm(shared, tmp_path):
             # Theirs has kernels rounded to float16, and vectors as they were.
             found = ours.get_tensor(name).astype(tensor.dtype)
             np.testing.assert_array_equal(found, tensor, err_msg=name)
+
+
+def spoiled(name, change):
+    tensors = resnet18()
+    tensors[name] = change(tensors[name].copy())
+    return tensors
+
+
+def with_value(value):
+    def change(tensor):
+        tensor.flat[5] = value
+        return tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("conv1.weight", with_value(np.nan), "conv1.weight has 1 of 9408 values .*NaN"),
+        ("layer4.1.bn2.bias", with_value(np.inf), "layer4.1.bn2.bias has 1 of 512"),
+        ("bn1.running_var", with_value(-0.5), "bn1.running_var is a variance.* -0.5"),
+        ("conv1.weight", lambda t: t.astype(np.int32), "conv1.weight .*type int32"),
+        ("bn1.weight", lambda t: t > 0, "bn1.weight .*type bool"),
+        ("conv1.weight", lambda t: t[:32], r"conv1.weight is \(32, 3, 7, 7\), not"),
+        ("bn1.bias", lambda t: t[:, None], r"bn1.bias is \(64, 1\), not \(64,\)"),
+    ],
+)
+def test_what_no_network_was_trained_to_is_refused(name, change, message, tmp_path):
+    source, target = tmp_path / "bad.safetensors", tmp_path / "new.safetensors"
+    safetensors.numpy.save_file(spoiled(name, change), source)
+    with pytest.raises(ValueError, match=f"bad.safetensors: these are no.*{message}"):
+        loading.convert(str(source), str(target))
+    assert not target.exists()
+
+
+def test_missing_and_odd_tensors_are_named(tmp_path):
+    tensors = resnet18()
+    del tensors["layer2.0.conv2.weight"]
+    tensors["layer9.weight"] = np.zeros(3, np.float16)
+    tensors["bn1.num_batches_tracked"] = np.zeros((), np.int64)  # torch's, may stay
+    source = tmp_path / "bad.safetensors"
+    safetensors.numpy.save_file(tensors, source)
+    with pytest.raises(ValueError, match="layer2.0.conv2.*is missing.*layer9.*place"):
+        loading.convert(str(source), str(tmp_path / "new.safetensors"))

@@ -529,6 +529,43 @@ def test_a_file_may_stand_behind_its_overrides(written):
     assert process.stdout == "koa 8 []\n", process.stderr
 
 
+def test_the_last_of_a_setting_counts():
+    code = (
+        "import sys, launch; settings, own = launch.split_words(sys.argv[1:], 'train');"
+        "config = launch.read_settings(settings, 'any setting', 'train');"
+        "print(config.data.size, config.seed, config.data.order, config.data.name)"
+    )
+    words = [
+        "--config.data.size=(64, 64)",
+        "--config.data.order=('a', 'b')",
+        f"--config={ROOT / 'configs' / 'koa.py'}",
+        "--config.seed=1",
+        "--config.data.size",
+        "(32, 48)",
+        f"--config={ROOT / 'configs' / 'folder.py'}",
+        "--config.seed=2",
+        "--config.data.order=('c', 'd')",
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
+    )
+    wanted = "(32, 48) 2 ('c', 'd') folder\n"
+    assert process.stdout == wanted, process.stderr
+
+
+def test_names_in_messages_are_obeyed_by_no_terminal(tmp_path):
+    odd = b"\x1b]0;owned\x07caf\xe9"
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), "predict", b"--run=" + odd, b"a.png"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+    )
+    assert process.returncode == 2
+    assert rb"\x1b]0;owned\x07caf\xe9 is not a run" in process.stderr
+    assert b"\x1b" not in process.stderr + process.stdout
+
+
 def test_violations_are_of_boundaries_that_have_triplets():
     embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     labels = np.array([0] * 6 + [1] * 6, np.int32)

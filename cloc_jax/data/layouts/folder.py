@@ -19,11 +19,12 @@ from cloc_jax.data.layouts.listing import (
     image_files,
     is_hidden,
     is_image,
+    is_listable,
     plural,
     relative,
     subfolders,
 )
-from cloc_jax.data.layouts.ranks import NUMBER, check_case, order_ranks
+from cloc_jax.data.layouts.ranks import check_case, number, order_ranks
 
 WANTED = "the folder that holds one folder of images a rank"
 
@@ -135,7 +136,7 @@ def _check_level(root: pathlib.Path, below: list[str], order: Sequence[str]) -> 
         )
     if any(count_images(root / name) for name in below):
         return
-    if len(below) > 1 and (order or all(NUMBER.match(name) for name in below)):
+    if len(below) > 1 and (order or all(number(name) is not None for name in below)):
         return  # ranks, whose own images lie too deep or are missing
     meant = [path for name in below if (path := _find_dataset(root / name)) is not None]
     advice = (
@@ -242,6 +243,12 @@ def _empty_message(path: pathlib.Path, empty: list[str]) -> str:
         f"of {path}; wanted are files ending in {comma(EXTENSIONS)}, directly in the "
         "folder."
     )
+    closed = [name for name in empty if not is_listable(path / name)]
+    if closed:
+        return (
+            f"data.root: the rank {plural(closed, 'folder')} {comma(closed)} of {path} "
+            "cannot be listed, so no images of it are known; change its access."
+        )
     nested = [name for name in empty if subfolders(path / name)]
     if nested:
         return f"{message} {comma(nested)} has folders inside: move their images up."

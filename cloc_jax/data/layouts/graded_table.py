@@ -21,7 +21,7 @@ from cloc_jax.data.layouts.listing import (
     plural,
     relative,
 )
-from cloc_jax.data.layouts.ranks import order_ranks
+from cloc_jax.data.layouts.ranks import NO_VALUE, order_ranks
 
 # Names a column may have where data.columns does not name it.
 USUAL = {
@@ -45,6 +45,7 @@ def scan(
     columns: Mapping[str, str],
     order: Sequence[str] = (),
     group_pattern: str = "",
+    max_bytes: int = table_files.MAX_BYTES,
 ) -> Listing:
     """Lists the images a table names.
 
@@ -56,17 +57,20 @@ def scan(
             with one.
         group_pattern: Finds the patient or subject in file names, where no column has
             it.
+        max_bytes: A larger table is not opened.
     """
     path = pathlib.Path(csv).expanduser()
-    if not path.exists() and str(root):
+    if "\0" in csv:
+        raise ValueError(f"data.csv={csv!r} is no name of a file.")
+    if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
-    table = table_files.read(path)
+    table = table_files.read(path, max_bytes=max_bytes)
     folder = existing_root(
         root or path.parent, "the folder the table's paths start from"
     )
     places = _places(table, columns)
     notes = [_how(table, places)]
-    rows, skipped = _rows(table, places, folder)
+    rows, skipped = _rows(table, places, folder, order)
     names = sorted({label for _, _, label in rows.values()})
     if not names:
         raise ValueError(f"{path} names no graded images.")
@@ -118,7 +122,10 @@ def _how(table: table_files.Table, places: Mapping[str, int]) -> str:
 
 
 def _rows(
-    table: table_files.Table, places: Mapping[str, int], root: pathlib.Path
+    table: table_files.Table,
+    places: Mapping[str, int],
+    root: pathlib.Path,
+    order: Sequence[str],
 ) -> tuple[dict[pathlib.Path, tuple[table_files.Row, str, str]], list[tuple[str, str]]]:
     """Row, id and label of each file, and what was skipped."""
     rows: dict[pathlib.Path, tuple[table_files.Row, str, str]] = {}
@@ -127,6 +134,8 @@ def _rows(
         written, label = row[places["path"]], _plain(row[places["label"]])
         if not written:
             raise ValueError(f"{table.path} line {row.line} names no file.")
+        if label.lower() in NO_VALUE and label not in order:
+            label = ""
         file = _inside(table, row, written, root)
         id_ = relative(file, root)
         if not label:
@@ -148,17 +157,22 @@ def _inside(
 ) -> pathlib.Path:
     """The file a line names, which has to be below root."""
     # By the text alone: folders that are links to other disks are fine.
-    file = pathlib.Path(os.path.normpath(root / written.replace("\\", "/")))
-    below = pathlib.Path(os.path.normpath(root))
+    below = pathlib.Path(os.path.abspath(root))
+    file = pathlib.Path(os.path.normpath(below / written.replace("\\", "/")))
+    if not file.is_relative_to(below) and os.path.isabs(written):
+        # The root, or the way to it, may be a link that the table does not go by.
+        below, file = (pathlib.Path(os.path.realpath(path)) for path in (below, file))
     if not file.is_relative_to(below):
         raise ValueError(
             f"{table.path} line {row.line}: {written} leaves data.root={root}; give a "
             "root that holds all images."
         )
     file = root / file.relative_to(below)
-    if not is_image(written) and not file.is_file():
+    # Not the methods of paths, which raise for a name that is too long.
+    if not is_image(written) and not os.path.isfile(file):
         for extension in EXTENSIONS:  # names without one are common
-            if (longer := file.with_name(file.name + extension)).is_file():
+            longer = file.with_name(file.name + extension)
+            if os.path.isfile(longer):
                 return longer
     return file
 
@@ -166,7 +180,8 @@ def _inside(
 def _plain(label: str) -> str:
     """A label without the decimals that spreadsheets add: 2.0 is 2."""
     whole, dot, decimals = label.partition(".")
-    return whole if dot and whole.isdecimal() and not decimals.strip("0") else label
+    is_whole = whole.removeprefix("-").isdecimal() and not decimals.strip("0")
+    return whole if dot and is_whole else label
 
 
 def _check_known(rows: Mapping, order: Sequence[str], path: pathlib.Path) -> None:

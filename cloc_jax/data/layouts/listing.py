@@ -12,6 +12,7 @@ FOLD = "fold {}"  # what a layout calls the splits of cross-validation
 # Other words for the splits, as folders and in tables.
 SPLIT_NAMES = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
+UNLISTED = "folders that cannot be listed"  # an error, unless bad images are skipped
 _BELOW = 4  # levels at which a misplaced dataset is looked for
 _FOLDERS = 2000  # looked into at most, for a root that is a whole disk
 
@@ -63,36 +64,67 @@ def is_image(name: str) -> bool:
 
 def subfolders(path: pathlib.Path) -> list[str]:
     """Names of the folders in a folder, sorted, hidden ones left out."""
-    with os.scandir(path) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and not is_hidden(e.name))
+    try:
+        with os.scandir(path) as entries:
+            return sorted(
+                e.name for e in entries if _is_dir(e) and not is_hidden(e.name)
+            )
+    except OSError as error:
+        raise ValueError(
+            f"the folder {path} cannot be listed ({error.strerror}); change its "
+            "access, or move it away."
+        ) from None
+
+
+def is_listable(path: pathlib.Path) -> bool:
+    """Whether it can be said what lies in a folder."""
+    try:
+        with os.scandir(path):
+            return True
+    except OSError:
+        return False
 
 
 def count_images(path: pathlib.Path) -> int:
-    """How many images lie directly in a folder."""
-    with os.scandir(path) as entries:
-        return sum(
-            is_image(e.name) and not is_hidden(e.name) and e.is_file() for e in entries
-        )
+    """How many images lie directly in a folder; 0 where that cannot be said."""
+    try:
+        with os.scandir(path) as entries:
+            names = [e.name for e in entries if not _is_dir(e)]
+    except OSError:
+        return 0
+    return sum(is_image(name) and not is_hidden(name) for name in names)
+
+
+def _is_dir(entry: os.DirEntry) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself
+        return False
 
 
 def image_files(
     folder: pathlib.Path, skipped: list[tuple[str, str]], root: pathlib.Path
 ) -> list[str]:
     """Names of the images directly in a folder, sorted; adds what is skipped."""
-    files = []
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            what = relative(pathlib.Path(entry.path), root)
-            if is_hidden(entry.name):
-                skipped.append((what, "hidden"))
-            elif entry.is_dir():
-                skipped.append(
-                    (what, "folders (images must lie directly in the rank folder)")
-                )
-            elif is_image(entry.name):
-                files.append(entry.name)
-            else:
-                skipped.append((what, "files that are not images by their name"))
+    files: list[str] = []
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        skipped.append((relative(folder, root), UNLISTED))
+        return files
+    for entry in entries:
+        what = relative(pathlib.Path(entry.path), root)
+        if is_hidden(entry.name):
+            skipped.append((what, "hidden"))
+        elif _is_dir(entry):
+            skipped.append(
+                (what, "folders (images must lie directly in the rank folder)")
+            )
+        elif is_image(entry.name):
+            files.append(entry.name)
+        else:
+            skipped.append((what, "files that are not images by their name"))
     return files
 
 
@@ -111,7 +143,7 @@ def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
             f"data.root is empty; give {wanted}, e.g. --config.data.root=path/to/it."
         )
     path = pathlib.Path(root).expanduser()
-    if not path.exists():
+    if not os.path.exists(path):  # also where a link leads back to itself
         raise FileNotFoundError(
             f"data.root={root}: there is no such folder (looked at "
             f"{path.absolute()}); check the path. It should be {wanted}."
@@ -121,6 +153,7 @@ def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
             f"data.root={root} is a file; give {wanted}. An archive must be unpacked "
             "first."
         )
+    subfolders(path)  # one that cannot be listed says so
     return path
 
 
@@ -148,7 +181,7 @@ def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
         for folder in level:
             try:
                 names = subfolders(folder)
-            except OSError:
+            except ValueError:
                 continue  # not readable: not the one meant
             deeper += [folder / name for name in names]
             seen += 1

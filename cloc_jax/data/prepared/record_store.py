@@ -3,10 +3,10 @@
     <prepared>/<dataset>-<mark of root>/records-<key>/    records and prepared.json
     <prepared>/<dataset>-<mark of root>/splits-<key>.json
 
-The key is a hash of every file's name, size and time of change, of what is stored of
-it, and of the format: other sources are another preparation. Records are written into
-a folder of their own that gets its name when all is done, so whatever has the name is
-whole. Sources are only read.
+The key is a hash of every file's name and content, of what is stored of it, and of the
+format: other sources are another preparation, and a copy of the same at another place
+is not prepared again. Records are written into a folder of their own that gets its name
+when all is done, so whatever has the name is whole. Sources are only read.
 """
 
 import collections
@@ -20,16 +20,19 @@ import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
+from cloc_jax.data import content
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.data.prepared.stored_image import Stored, Wanted
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import atomic_files, checked_files
 
 FORMAT = 1  # changes when the same sources would be stored otherwise
+CONTENT = "content"  # how a preparation knows its sources; earlier ones do not say
+_FIELDS = {"ids", "bad", "facts", "source", "options"}  # of every manifest
 MANIFEST = "prepared.json"
 SMALL_BYTES = 1 << 16  # files that are read as a whole to check them
 SHARD_BYTES = 64 << 20  # a shard is in memory while it is written
@@ -44,6 +47,12 @@ class Preparation(NamedTuple):
     positions: dict[str, int]  # id -> record
     bad: dict[str, str]  # id -> why it could not be read
     facts: dict[str, Any]  # sizes and kinds of the images
+    contents: dict[str, str]  # id -> digest of its file
+
+    @property
+    def bad_list(self) -> pathlib.Path:
+        """A table of the images that could not be read, where there are any."""
+        return self.path.with_name(f"unreadable-{self.path.name[8:]}.csv")
 
 
 def no_track(text: str, total: int):
@@ -70,6 +79,7 @@ def prepare(
     *,
     options: Any = None,
     threads: int = 2,
+    max_bytes: int = 0,
     say: Callable[[str], None] = print,
     track: Track = no_track,
 ) -> Preparation:
@@ -82,31 +92,48 @@ def prepare(
         options: How items were chosen, so that another choice is not taken for what
             the sources were before; plain data.
         threads: That decode.
+        max_bytes: Larger files are bad; 0 for any size.
         say: Told what is done, in one line.
         track: Context manager of a text and a total that gives a function to call
             after each image.
     """
-    source = _hash([_mark(item) for item in items])
-    key = _hash([FORMAT, source, *wanted])
-    path = folder / f"records-{key}"
+    contents = _contents(items, threads, max_bytes, track)
+    source = _hash([[i.id, contents[i.id], i.row, i.eyes] for i in items])
+    path = folder / f"records-{_hash([FORMAT, source, *wanted])}"
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     manifest = _read(path)
+    if manifest is None and (earlier := _made_earlier(items, folder, wanted)):
+        path, manifest = earlier
     if manifest is None:
         with _lock(folder, say) as is_alone:
             manifest = _read(path)  # another process may have made it meanwhile
             if manifest is None:
                 if is_alone:
                     _clean(folder, path, say)
+                manifest = _take_over(path, say)
+            if manifest is None:
                 say(f"preparing {count_of(items)} once, in {folder}")
-                about = {"source": source, "options": options}
-                manifest = _make(items, folder, path, wanted, about, threads, track)
-    return Preparation(
+                about = {"source": source, "options": options, "by": CONTENT}
+                store = functools.partial(
+                    stored_image.store, wanted=wanted, max_bytes=max_bytes
+                )
+                notes = Notes(content.unreadable(contents))
+                manifest = _make(
+                    _shards(items, wanted), path, store, about, notes, threads, track
+                )
+    made = Preparation(
         path,
         {id_: position for position, id_ in enumerate(manifest["ids"])},
         dict(manifest["bad"]),
         manifest["facts"],
+        contents,
     )
+    if made.bad and not made.bad_list.exists():
+        with _writing(folder):
+            table = [("image", "why"), *sorted(made.bad.items())]
+            atomic_files.write_csv(made.bad_list, table)
+    return made
 
 
 def stale(path: pathlib.Path) -> list[pathlib.Path]:
@@ -120,6 +147,8 @@ def stale(path: pathlib.Path) -> list[pathlib.Path]:
         if other is None or (
             other["options"] == current["options"]
             and other["source"] != current["source"]
+            # Of the version before, whose sources cannot be compared: left alone.
+            and other.get("by") == current.get("by")
         ):
             found.append(beside)
     return found
@@ -132,17 +161,77 @@ def remove(paths: Iterable[pathlib.Path]) -> None:
         shutil.rmtree(path)
 
 
+def forget(path: pathlib.Path) -> None:
+    """Lets a damaged preparation be made anew, and those that it shares files with."""
+    for linked in path.parent.parent.glob(f"*/{path.name}"):
+        (linked / MANIFEST).unlink(missing_ok=True)
+
+
 # --- what is there ---
 
 
-def _mark(item: Item) -> list[Any]:
-    """What tells an item from a changed one without reading it."""
-    try:
-        status = item.path.stat()
+def _contents(
+    items: Sequence[Item], threads: int, max_bytes: int, track: Track
+) -> dict[str, str]:
+    """Id -> digest of the file that holds the item."""
+    paths = list(dict.fromkeys(item.path for item in items))
+    with track("fingerprints", len(paths)) as advance:
+        found = content.digests(
+            paths, threads=threads, max_bytes=max_bytes, advance=advance
+        )
+    by_path = dict(zip(paths, found, strict=True))
+    return {item.id: by_path[item.path] for item in items}
+
+
+def _made_earlier(
+    items: Sequence[Item], folder: pathlib.Path, wanted: Wanted
+) -> tuple[pathlib.Path, dict[str, Any]] | None:
+    """What the version before prepared, which knew files by size and time of change.
+
+    Not where some could not be read: they may be readable by now.
+    """
+    marks = []
+    for item in items:
+        try:
+            status = item.path.stat()
+        except OSError:
+            return None
         state = [status.st_size, status.st_mtime_ns]
-    except OSError:
-        state = []
-    return [item.id, state, item.row, item.eyes]
+        marks.append([item.id, state, item.row, item.eyes])
+    path = folder / f"records-{_hash([FORMAT, _hash(marks), *wanted])}"
+    manifest = _read(path)
+    return None if manifest is None or manifest["bad"] else (path, manifest)
+
+
+def _take_over(path: pathlib.Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """The records of the same images below another root, linked to here."""
+    for other in sorted(path.parent.parent.glob(f"*/{path.name}")):
+        if other == path or _read(other) is None:
+            continue
+        part = path.parent / _part_name()
+        try:
+            # Links, so that each root's records can be removed without the other's.
+            shutil.copytree(other, part, copy_function=_link)
+            os.rename(part, path)
+        except OSError:
+            continue
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        if manifest := _read(path):
+            say(f"the same images are prepared in {other}; nothing to do")
+            return manifest
+    return None
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)
+
+
+def _part_name() -> str:
+    return f"part-{platform.node()}-{os.getpid()}"
 
 
 def _hash(value: Any) -> str:
@@ -155,11 +244,13 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
     try:
         manifest = checked_files.opened((path / MANIFEST).read_bytes())
         sizes = {name: (path / name).stat().st_size for name in manifest["files"]}
+        is_whole = sizes == manifest["files"] and _FIELDS <= manifest.keys()
         for name, digest in manifest.get("checksums", {}).items():
             checked_files.check_file(path / name, digest, remedy="")
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return manifest if sizes == manifest["files"] else None
+    # Images that could be read before and after, but not then, are tried again.
+    return manifest if is_whole and not manifest.get("unread") else None
 
 
 def _clean(
@@ -167,7 +258,7 @@ def _clean(
 ) -> None:
     """Removes what an interrupted or damaged preparation left. Needs the lock."""
     if path.exists():
-        say(f"{path} is damaged and made again")
+        say(f"{path} is damaged, or not all images could be read; it is made again")
         remove([path])
     for part in folder.glob("part-*"):
         say("an earlier preparation was interrupted; starting anew")
@@ -218,11 +309,11 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _make(
-    items: Sequence[Item],
-    folder: pathlib.Path,
+    shards: Sequence[Sequence[Item]],
     path: pathlib.Path,
-    wanted: Wanted,
+    store: Callable[[Item], Stored],
     about: dict[str, Any],
+    notes: "Notes",
     threads: int,
     track: Track,
 ) -> dict[str, Any]:
@@ -230,12 +321,11 @@ def _make(
     # Imported late: it takes a second, which drawn images need not wait for.
     from cloc_jax.data.prepared import tfds_builder
 
-    part = folder / f"part-{platform.node()}-{os.getpid()}"
-    notes = Notes()
+    folder, part = path.parent, path.parent / _part_name()
+    total = sum(map(len, shards))
     try:
-        with _writing(folder), track("preparing", len(items)) as advance:
+        with _writing(folder), track("preparing", total) as advance:
             with futures.ThreadPoolExecutor(threads) as pool:
-                store = functools.partial(stored_image.store, wanted=wanted)
 
                 def examples(shard: Sequence[Item]) -> Iterator[tuple[int, dict]]:
                     for item, stored in _ahead(pool, store, shard, 2 * threads):
@@ -247,7 +337,7 @@ def _make(
 
                 tfds_builder.write(
                     part,
-                    [functools.partial(examples, s) for s in _shards(items, wanted)],
+                    [functools.partial(examples, shard) for shard in shards],
                 )
             shutil.rmtree(part / "downloads", ignore_errors=True)  # TFDS's, empty
             if len(tfds_builder.read(part)) != len(notes.ids):
@@ -256,6 +346,7 @@ def _make(
             manifest = about | {
                 "ids": notes.ids,
                 "bad": notes.bad,
+                "unread": notes.unread,
                 "facts": notes.facts(),
                 "files": {
                     file.relative_to(part).as_posix(): file.stat().st_size
@@ -279,11 +370,17 @@ def _make(
 
 
 class Notes:
-    """What is found out about the images while they are stored."""
+    """What is found out about the images while they are stored.
 
-    def __init__(self) -> None:
+    `unreadable`: ids of files that could not be read before, which the preparation's
+    key says. The others that cannot be read are in `unread`.
+    """
+
+    def __init__(self, unreadable: Collection[str] = ()) -> None:
         self.ids: list[str] = []
         self.bad: list[tuple[str, str]] = []
+        self.unread: list[str] = []
+        self._unreadable = unreadable
         self._sizes: collections.Counter[tuple[int, int]] = collections.Counter()
         self._grey = self._changed = 0
 
@@ -291,6 +388,8 @@ class Notes:
         """Whether the item is stored."""
         if stored.error:
             self.bad.append((item.id, stored.error))
+            if stored.is_unread and item.id not in self._unreadable:
+                self.unread.append(item.id)
             return False
         self.ids.append(item.id)
         self._sizes[stored.height, stored.width] += 1

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloc_jax.data import images
-from cloc_jax.data.prepared.record_store import MANIFEST, Preparation
+from cloc_jax.data.prepared import record_store
+from cloc_jax.data.prepared.record_store import Preparation
 from cloc_jax.data.source import Source
 from cloc_jax.runtime.checked_files import Damaged
 
@@ -36,7 +37,8 @@ class Records(Source):
         self.ids = list(ids)
         self.labels = np.asarray(labels, np.int32)
         self.paths = None if paths is None else list(paths)
-        self._store, self._folder = preparation.path.name, preparation.path
+        self._folder = preparation.path
+        self._contents = [preparation.contents[id_] for id_ in self.ids]
         self._positions = [preparation.positions[id_] for id_ in self.ids]
         try:
             self._records = tfds_builder.read(preparation.path)
@@ -54,7 +56,7 @@ class Records(Source):
 
     def _damaged(self, what: str, error: Exception) -> Damaged:
         """The error of records that cannot be read; the next start makes all anew."""
-        (self._folder / MANIFEST).unlink(missing_ok=True)
+        record_store.forget(self._folder)
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Damaged(
             self._folder,
@@ -62,11 +64,8 @@ class Records(Source):
             "Start again: the images are then prepared anew.",
         )
 
-    def stamps(self) -> list[str]:
-        # Files are known by their own size and time; other images by the preparation.
-        if self.paths is not None:
-            return super().stamps()
-        return [f"{id_} {self._store}" for id_ in self.ids]
+    def contents(self) -> list[str]:
+        return self._contents
 
     def __repr__(self) -> str:
         return f"Records({len(self)} images)"

@@ -11,6 +11,7 @@ import numpy as np
 
 from cloc_jax.data import alignment, images
 from cloc_jax.data.layouts.listing import Item
+from cloc_jax.runtime import input_files
 
 LARGE = 32_000_000  # pixels of an image that is decoded while no other such one is
 _ONE_LARGE = threading.Lock()
@@ -35,22 +36,34 @@ class Stored(NamedTuple):
     is_grey: bool
     is_changed: bool
     error: str = ""
+    is_unread: bool = False  # the error is the system's, and may be gone next time
 
 
-def store(item: Item, *, wanted: Wanted) -> Stored:
+def store(item: Item, *, wanted: Wanted, max_bytes: int = 0) -> Stored:
     """An image as it is stored: the file's own bytes, unless it has to change."""
     try:
-        data = _encode(row_of(item)) if item.row else images.read_bytes(item.path)
+        data = (
+            _encode(row_of(item, max_bytes))
+            if item.row
+            else images.read_bytes(item.path, max_bytes=max_bytes)
+        )
         head = images.header(data, name=item.id, max_pixels=wanted.max_pixels)
         is_large = head.height * head.width > LARGE
         with _ONE_LARGE if is_large else contextlib.nullcontext():
             return _changed(item, data, head, wanted)
     except FileNotFoundError:
-        return Stored(b"", 0, 0, False, False, "there is no such file")
+        return _bad("there is no such file", is_unread=True)
     except OSError as error:
-        return Stored(b"", 0, 0, False, False, f"it cannot be read ({error})")
+        return _bad(f"it cannot be read ({error.strerror or error})", is_unread=True)
+    except MemoryError:
+        return _bad("there is too little memory to decode it", is_unread=True)
     except ValueError as error:
-        return Stored(b"", 0, 0, False, False, str(error).removeprefix(f"{item.id}: "))
+        why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
+        return _bad(why, is_unread=isinstance(error, images.UnreadError))
+
+
+def _bad(why: str, *, is_unread: bool) -> Stored:
+    return Stored(b"", 0, 0, False, False, why, is_unread)
 
 
 def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> Stored:
@@ -71,19 +84,24 @@ def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> St
     return Stored(_encode(small), height, width, is_grey, True)
 
 
-def row_of(item: Item) -> np.ndarray:
+def row_of(item: Item, max_bytes: int = 0) -> np.ndarray:
     """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
     assert item.row is not None
     name, row = item.row
-    image = _array(item.path, name, item.path.stat().st_mtime_ns)[row]
+    image = _array(item.path, name, item.path.stat().st_mtime_ns, max_bytes)[row]
     image = image[:, :, None] if image.ndim == 2 else image
     images.check(image)
     return image
 
 
 @functools.lru_cache(maxsize=1)
-def _array(path: pathlib.Path, name: str, changed: int) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as arrays:
+def _array(path: pathlib.Path, name: str, changed: int, max_bytes: int) -> np.ndarray:
+    with (
+        input_files.open_regular(
+            path, max_bytes=max_bytes, raise_limit=images.RAISE_LIMIT
+        ) as file,
+        np.load(file, allow_pickle=False) as arrays,
+    ):
         return arrays[name]
 
 

@@ -9,13 +9,16 @@ import json
 import os
 import pathlib
 import re
+import threading
 from collections.abc import Iterator
 
 from cloc_jax.encoders.weights import weight_files
+from cloc_jax.runtime import time_limits
 from cloc_jax.runtime.console import console
 
 FILE = "model.safetensors"
 SHA256 = "[0-9a-f]{64}"
+LIMIT = "CLOC_DOWNLOAD_SECONDS"  # environment variable
 NAME = re.compile(
     rf"(?!.*(?:\.\.|--))(\b[\w.-]+\b/\b[\w.-]+\b)(?:@sha256:({SHA256}))?", re.ASCII
 )
@@ -69,10 +72,13 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
     if isinstance(cached, str) and _is_intact(pathlib.Path(cached), pinned):
         return pathlib.Path(cached)
     endpoint = endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    endpoint = endpoint.rstrip("/")
+    endpoint, limit = endpoint.rstrip("/"), _limit()
     url = library.hf_hub_url(repository, FILE, endpoint=endpoint)
     with _explained(url):
-        stated = library.get_hf_file_metadata(url, endpoint=endpoint).etag or ""
+        found = time_limits.within(
+            limit, library.get_hf_file_metadata, url, endpoint=endpoint
+        )
+        stated = found.etag or ""
     if pinned and stated != pinned and re.fullmatch(SHA256, stated):
         raise ValueError(
             f"{url} has sha256 {stated} now, but {pinned} was asked for; leave out "
@@ -83,7 +89,9 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         soft_wrap=True,
     )
     with _explained(url):
-        stored = library.hf_hub_download(
+        stored = time_limits.within(
+            limit,
+            library.hf_hub_download,
             repository,
             FILE,
             cache_dir=folder,
@@ -101,6 +109,18 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             "something between here and the hub changes the file."
         )
     return path
+
+
+def _limit() -> float:
+    """Seconds that an answer may take in all; the library limits single reads only."""
+    given = os.environ.get(LIMIT, "3600")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise ValueError(f"{LIMIT} is {given!r}; give a number of seconds above 0.")
+    return seconds
 
 
 def _is_intact(path: pathlib.Path, pinned: str) -> bool:
@@ -134,6 +154,8 @@ def _explained(url: str) -> Iterator[None]:
                 "timm/densenet121.tv_in1k."
             ) from error
         reason = f"error {code}" if code else str(error) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            reason += f"; the variable {LIMIT} raises this limit"
         raise ValueError(
             f"the weights are not here yet, and {url} was not downloaded "
             f"({reason.splitlines()[0].rstrip('.')}); nothing was kept. {ELSEWHERE}"

@@ -2,7 +2,10 @@
 
 import pathlib
 
-from cloc_jax.encoders.weights import hub, pretrained, weight_files
+from flax import nnx
+
+from cloc_jax.encoders import registry
+from cloc_jax.encoders.weights import hub, pretrained, tensor_checks, weight_files
 from cloc_jax.runtime import environment
 from cloc_jax.runtime.console import console
 
@@ -62,6 +65,29 @@ def _names_a_repository(source: str) -> bool:
     return hub.is_name(source) and not is_file and not is_below
 
 
+def _check_shapes(weights: pretrained.Weights, source: str) -> None:
+    """ValueError where the tensors do not fill the network that they are named for."""
+    fixed = pretrained.options(weights)
+    # VGG16 without its classifier is used with average pooling.
+    pooling = "fc" if "classifier.0.weight" in weights.tensors else "average"
+
+    def make():
+        return registry.build(
+            weights.metadata["architecture"],
+            channels=3,
+            rngs=nnx.Rngs(0),
+            pooling=pooling,
+            **fixed,
+        )
+
+    problems = pretrained.misfits(nnx.eval_shape(make), weights)
+    if problems:
+        raise ValueError(
+            f"{source}: these are no weights of a {weights.metadata['architecture']}: "
+            f"{tensor_checks.some(problems)}. Get the file again, or another one."
+        )
+
+
 def convert(
     source: str,
     target: str,
@@ -84,6 +110,7 @@ def convert(
     weights = load(
         source, architecture=architecture, preprocessing=preprocessing, cache=cache
     )
+    _check_shapes(weights, source)
     weight_files.write(pathlib.Path(target).expanduser(), weights)
     sizes = [tensor.size for tensor in weights.tensors.values()]
     facts = {"file": target} | {k: weights.metadata.get(k, "none") for k in SHOWN}

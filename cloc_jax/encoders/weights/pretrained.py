@@ -17,7 +17,7 @@ from flax import nnx
 from cloc_jax.encoders.backbone import Backbone, Pretrainable
 from cloc_jax.encoders.preprocessing import PREPROCESSINGS, sum_over_colours
 from cloc_jax.encoders.resnet import STRIDES
-from cloc_jax.encoders.weights import keras_names
+from cloc_jax.encoders.weights import keras_names, tensor_checks
 from cloc_jax.encoders.weights import torchvision_names as names
 
 UNKNOWN = "unknown"
@@ -86,6 +86,7 @@ def canonical(
     says |= dict.fromkeys(REMARKS, UNKNOWN)
     says |= {key: metadata[key] for key in says if key in metadata}
     _check_metadata(says)
+    tensor_checks.check_values(named)
     return Weights(named, says | {"names": "torchvision"})
 
 
@@ -119,6 +120,25 @@ def fill(encoder: Backbone, weights: Weights) -> None:
     of compiled functions, which would carry the weights as constants.
     """
     said = weights.metadata["architecture"]
+    if problems := misfits(encoder, weights):
+        raise ValueError(
+            f"weights and encoder ({said}) do not fit:\n  " + "\n  ".join(problems)
+        )
+    assert isinstance(encoder, Pretrainable)  # else it would not fit
+    filled = {}
+    for path, variable in nnx.to_flat_state(nnx.state(encoder)):
+        name = names.name_of(encoder.architecture, path)
+        tensor = _from_torch_layout(name, weights.tensors[name])
+        array = jnp.asarray(tensor, variable.dtype)
+        if _is_summed(variable):
+            array = sum_over_colours(array, encoder.preprocessing)
+        filled[path] = variable.replace(array)
+    nnx.update(encoder, nnx.from_flat_state(filled))
+
+
+def misfits(encoder: Backbone, weights: Weights) -> list[str]:
+    """What does not fit between an encoder and weights; ValueError for another one."""
+    said = weights.metadata["architecture"]
     if not isinstance(encoder, Pretrainable) or encoder.architecture != said:
         raise ValueError(
             f"these weights are a {said}, but the encoder is a {encoder.architecture}; "
@@ -129,33 +149,27 @@ def fill(encoder: Backbone, weights: Weights) -> None:
         for key, value in options(weights).items()
         if getattr(encoder, key) != value
     ]
-    variables = dict(nnx.to_flat_state(nnx.state(encoder)))
-    filled, used = {}, set()
-    for path, variable in variables.items():
+    used = set()
+    for path, variable in nnx.to_flat_state(nnx.state(encoder)):
         name = names.name_of(encoder.architecture, path)
         used.add(name)
-        is_summed = variable.ndim == 4 and variable.shape[2] == 2
-        wanted = _torch_shape(variable.shape, is_summed)
+        wanted = _torch_shape(variable.shape, _is_summed(variable))
         tensor = weights.tensors.get(name)
         if tensor is None:
             problems.append(f"{name} {wanted} is missing")
         elif tensor.shape != wanted:
             problems.append(f"{name} is {tensor.shape}, not {wanted}")
-        else:
-            array = jnp.asarray(_from_torch_layout(name, tensor), variable.dtype)
-            if is_summed:
-                array = sum_over_colours(array, encoder.preprocessing)
-            filled[path] = variable.replace(array)
     problems += [
         f"{name} {tensor.shape} has no place"
         for name, tensor in weights.tensors.items()
         if name not in used and not re.fullmatch(names.IGNORED, name)
     ]
-    if problems:
-        raise ValueError(
-            f"weights and encoder ({said}) do not fit:\n  " + "\n  ".join(problems)
-        )
-    nnx.update(encoder, nnx.from_flat_state(filled))
+    return problems
+
+
+def _is_summed(variable: nnx.Variable) -> bool:
+    """Whether it is a first kernel for grey images, summed over colours."""
+    return variable.ndim == 4 and variable.shape[2] == 2
 
 
 def _torch_shape(shape: tuple[int, ...], is_summed: bool) -> tuple[int, ...]:

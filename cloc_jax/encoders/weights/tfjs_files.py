@@ -155,6 +155,8 @@ def _entries(weights: list[dict[str, Any]]) -> list[Entry]:
     entries = []
     for weight in weights:
         name, shape, dtype = weight["name"], tuple(weight["shape"]), weight["dtype"]
+        if not isinstance(name, str):
+            raise ValueError(f"a tensor is called {name!r}")
         if not all(isinstance(side, int) and side >= 0 for side in shape):
             raise ValueError(f"{name} has the shape {shape}")
         quantised = weight.get("quantization")

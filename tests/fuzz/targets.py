@@ -1,0 +1,246 @@
+"""What reads each kind of input, as the jobs do.
+
+Each function writes one damaged input below a folder, reads it, and returns "read",
+"refused" where reading says in its own way what is wrong, or a word for a result that
+must not be. What it raises is judged by its caller.
+"""
+
+import hashlib
+import json
+import pathlib
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mutations
+import numpy as np
+import seeds
+
+from cloc_jax.build import saved_config
+from cloc_jax.build.feature_store import FeatureStore
+from cloc_jax.data import datasets, images
+from cloc_jax.data.layouts import graded_table
+from cloc_jax.data.layouts.listing import Item
+from cloc_jax.data.prepared import stored_image
+from cloc_jax.encoders.weights import loading
+from cloc_jax.runtime import checked_files
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import predictions
+from cloc_jax.scoring.decisions import Decision
+from configs import folder as folder_config
+
+WANTED = stored_image.Wanted((16, 16), None, False, 3, 10**7)
+SILENT = "damage not noticed"
+LOST = "read, its checksum was removed"
+CHECKED = checked_files.KEY
+
+
+class Image:
+    """An image file: prepared, and read by `predict`."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place, self._seeds = place, seeds.images()
+
+    def read(self, rng: random.Random) -> str:
+        name = rng.choice(sorted(self._seeds))
+        path = self._place / name
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
+        stored = stored_image.store(Item(name, path, 0), wanted=WANTED)
+        if stored.error:
+            return "refused"
+        for data in (stored.data, path.read_bytes()):
+            image = images.decode(data, name=name, channels=3, max_pixels=10**7)
+            images.prepare(image, size=(16, 16), equalize=True)
+        return "read"
+
+
+class Table:
+    """A table of graded images."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place, self._seeds = place, seeds.tables()
+
+    def read(self, rng: random.Random) -> str:
+        name = rng.choice(sorted(self._seeds))
+        path = self._place / "grades.csv"
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
+        pattern = rng.choice(("", r"(\d+)"))
+        graded_table.scan(self._place, csv=str(path), columns={}, group_pattern=pattern)
+        return "read"
+
+
+class Weights:
+    """A file of weights, of any format."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place, self._seeds = place, seeds.weights()
+
+    def read(self, rng: random.Random) -> str:
+        name = rng.choice(sorted(self._seeds))
+        path = self._place / name
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
+        loading.load(str(path))
+        return "read"
+
+
+class Run:
+    """A file of a run; one that reads must read as before."""
+
+    def __init__(self, place: pathlib.Path):
+        self._folder = RunFolder(place / "run")
+        seeds.write_run(self._folder.path)
+        files = [p for p in self._folder.path.rglob("*") if p.is_file()]
+        self._seeds = {path: path.read_bytes() for path in files if path.suffix}
+        self._schema = _schema()
+        self._before = self._all()
+
+    def read(self, rng: random.Random) -> str:
+        path = rng.choice(sorted(self._seeds))
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        try:
+            if self._all() == self._before:
+                return "read"
+            # What has no checksum at all is taken for a file of an earlier version.
+            marks = [text.count(b'"%s"' % CHECKED.encode()) for text in self._two(path)]
+            return LOST if marks[0] < marks[1] else f"{SILENT}: {path.name}"
+        finally:
+            path.write_bytes(self._seeds[path])
+
+    def _two(self, path: pathlib.Path) -> tuple[bytes, bytes]:
+        return path.read_bytes(), self._seeds[path]
+
+    def _all(self) -> str:
+        run = self._folder
+        results = run.read_metrics()
+        digest = results.get("files", {}).get(predictions.NAME, "")
+        table = predictions.read(run.path / predictions.NAME, seeds.RANKS, digest)
+        support = run.read_support("fit") or {}
+        found: list[Any] = [
+            saved_config.read(run.read_config(), self._schema()).to_json_best_effort(),
+            run.read_dataset(),
+            results,
+            run.read_history(),
+            run.read_stage("fit"),
+            {name: array.tolist() for name, array in support.items()},
+            [repr(split) for split in table.items()],
+            Decision.from_json(
+                run.decision.read_text("utf-8", "replace"), seeds.RANKS
+            ).to_json(),
+        ]
+        return json.dumps(found)
+
+
+class OldRun(Run):
+    """A file of a run of an earlier version, without checksums: it may read anyhow."""
+
+    def __init__(self, place: pathlib.Path):
+        super().__init__(place)
+        for path, data in self._seeds.items():
+            if path.suffix == ".json":
+                plain = json.loads(data)
+                without = {k: plain[k] for k in plain if k not in (CHECKED, "files")}
+                path.write_text(json.dumps(without, indent=2))
+            elif path.suffix == ".jsonl":
+                rows = [json.loads(line) for line in data.splitlines()]
+                rows = [{k: row[k] for k in row if k != CHECKED} for row in rows]
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            self._seeds[path] = path.read_bytes()
+        self._all()  # without checksums it is read as well
+
+    def read(self, rng: random.Random) -> str:
+        found = super().read(rng)
+        return "read" if found.startswith((SILENT, LOST)) else found
+
+
+class Prepared:
+    """A file that preparation left; images must be as before, made anew if need be."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place = place
+        root = place / "images"
+        for rank in "012":
+            (root / rank).mkdir(parents=True)
+        for i, (name, data) in enumerate(sorted(seeds.images().items()) * 3):
+            (root / str(i % 3) / f"{i}-{name}").write_bytes(data)
+        self._before = self._all()
+        home = next((place / "prepared").iterdir())
+        found = [p for p in home.rglob("*") if p.is_file() and p.stat().st_size]
+        self._seeds = {path: path.read_bytes() for path in found}
+
+    def read(self, rng: random.Random) -> str:
+        path = rng.choice(sorted(self._seeds))
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        try:
+            return "read" if self._all() == self._before else f"{SILENT}: {path.name}"
+        finally:
+            for kept, data in self._seeds.items():
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_bytes(data)
+
+    def _all(self) -> dict[str, str]:
+        """A digest of every image's pixels."""
+        settings = folder_config.get_config().data.to_dict()
+        settings |= {"root": str(self._place / "images"), "size": (16, 16)}
+        dataset = datasets.load(
+            "folder", settings, prepared=self._place / "prepared", say=id
+        )
+        return {
+            f"{split} {source.ids[i]}": hashlib.sha256(source[i].tobytes()).hexdigest()
+            for split, source in dataset.splits.items()
+            for i in range(len(source))
+        }
+
+
+class Features:
+    """A file of kept features; a row that is known must be as it was."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place = place / "features"
+        store = FeatureStore(self._place, say=id)
+        self._names = [f"{i}.png" for i in range(20)]
+        rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+        store.add(self._names[:10], rows[:10])
+        store.add(self._names[10:], rows[10:])
+        self._rows = rows
+        self._seeds = {path: path.read_bytes() for path in self._place.iterdir()}
+
+    def read(self, rng: random.Random) -> str:
+        path = rng.choice(sorted(self._seeds))
+        others = list(self._seeds.values())
+        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        try:
+            store = FeatureStore(self._place, say=id)
+            known = [i for i, name in enumerate(self._names) if name in store]
+            if known:
+                found = store.read([self._names[i] for i in known], in_memory=True)
+                if not np.array_equal(found.all(), self._rows[known]):
+                    return f"{SILENT}: {path.suffix}"
+            return "read" if len(known) == 20 else "refused"
+        finally:
+            for kept, data in self._seeds.items():
+                kept.write_bytes(data)
+
+
+def _schema() -> Callable[[], Any]:
+    from configs import base
+
+    return base.get_config
+
+
+KINDS = {
+    "image": Image,
+    "table": Table,
+    "weights": Weights,
+    "run": Run,
+    "old-run": OldRun,
+    "prepared": Prepared,
+    "features": Features,
+}
+# Errors whose message is a sentence for the user; others end in a traceback.
+OURS = (ValueError, OSError)
+assert issubclass(checked_files.Damaged, OURS)

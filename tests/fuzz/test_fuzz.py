@@ -1,0 +1,75 @@
+"""A few hundred damaged inputs of every kind; tests/fuzz/run.py reads more."""
+
+import collections
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from launching import ROOT
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import targets  # noqa: E402
+
+# By its path: other folders have a run.py too.
+spec = importlib.util.spec_from_file_location("fuzz_run", HERE / "run.py")
+run = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.parametrize("kind", ["image", "table", "run", "old-run", "features"])
+def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, tmp_path):
+    target = targets.KINDS[kind](tmp_path)
+    found = [run.read_one(target, kind, number, seed=7) for number in range(60)]
+    bad = [outcome for outcome in found if outcome.what not in run.GOOD]
+    assert not bad, bad[0]
+    assert len({outcome.what for outcome in found}) > 1  # damage is seen, not all of it
+
+
+def test_what_has_to_be_mended_is_found(tmp_path):
+    class Broken:
+        def __init__(self, error):
+            self._error = error
+
+        def read(self, rng):
+            if isinstance(self._error, str):
+                return self._error
+            raise self._error
+
+    class Ours(ValueError):
+        pass
+
+    words = collections.Counter(
+        run.read_one(Broken(error), "image", 0, 0).what
+        for error in (KeyError("x"), MemoryError(), Ours("not ours"), targets.SILENT)
+    )
+    assert words == {
+        "traceback: KeyError": 1,
+        "traceback: MemoryError": 1,
+        "traceback: Ours": 1,  # raised outside of the package
+        targets.SILENT: 1,
+    }
+    assert not set(words) & set(run.GOOD)
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    process = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "tests" / "fuzz" / "run.py",
+            "--inputs=400",
+            "--seed=3",
+        ],
+        cwd=ROOT,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path), "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert process.returncode == 0, process.stdout
+    assert "400 inputs, 0 to be mended" in process.stdout

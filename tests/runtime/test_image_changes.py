@@ -1,0 +1,163 @@
+"""Changed images: said with numbers and names, and nothing of a run is touched."""
+
+import importlib
+import json
+import os
+
+import miniatures
+import numpy as np
+import pytest
+from PIL import Image
+
+from cloc_jax.build import assembly
+from cloc_jax.jobs import evaluate, predict, show
+from cloc_jax.runtime import image_changes
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import loop as training
+
+BEFORE = {
+    "images": {"train": 4, "test": 1},
+    "sha256": "a",
+    "content": {
+        "train": {"a": "1", "b": "2", "c": "3", "d": "4"},
+        "test": {"e": "5"},
+    },
+}
+
+
+def changed(**splits):
+    content = {s: BEFORE["content"][s] | splits.get(s, {}) for s in BEFORE["content"]}
+    content = {
+        s: {name: one for name, one in files.items() if one}
+        for s, files in content.items()
+    }
+    counts = {split: len(files) for split, files in content.items()}
+    names = [sorted(files) for files in content.values()]
+    mark = "a" if names == [list("abcd"), ["e"]] else "b"
+    return {"images": counts, "sha256": mark, "content": content}
+
+
+@pytest.mark.parametrize(
+    "now, wanted",
+    [
+        (changed(), ""),
+        (changed(train={"b": "9"}), "1 image with other content (b)"),
+        (
+            changed(train=dict.fromkeys("abcd", "9")),
+            "4 images with other content (a, b, c, …)",
+        ),
+        (
+            changed(train={"a": "", "z": "9"}),
+            "1 image missing (a); 1 image new (z)",
+        ),
+        (
+            changed(train={"d": ""}, test={"d": "4"}),
+            "1 image in another split (d); it had {'train': 4, 'test': 1}, now there "
+            "are {'train': 3, 'test': 2}",
+        ),
+        (BEFORE | {"sha256": "b"}, "names or labels differ"),
+    ],
+)
+def test_what_changed(now, wanted):
+    assert image_changes.describe(BEFORE, now) == wanted
+
+
+def test_runs_of_the_version_before_are_compared_by_names():
+    old = {key: BEFORE[key] for key in ("images", "sha256")}
+    assert image_changes.describe(old, BEFORE) == ""
+    assert not image_changes.can_compare(old, BEFORE)
+    assert image_changes.can_compare(old, old | {"content": {}})  # drawn
+    assert image_changes.describe(old, BEFORE | {"sha256": "b"})
+
+
+@pytest.fixture
+def own_images(tmp_path, monkeypatch):
+    """A configuration that trains in seconds on files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = miniatures.folder(tmp_path / "images", (12, 12))
+    config = importlib.import_module("configs.folder").get_config()
+    config.update_from_flattened_dict(
+        {
+            "data.root": str(root),
+            "data.size": (16, 16),
+            "encoder.name": "small",
+            "encoder.weights": "",
+            "encoder.widths": (2, 4, 4, 4),
+            "head.hidden": 8,
+            "method.name": "ce",
+            "train.batch_size": 8,
+            "train.max_epochs": 1,
+            "mesh.devices": 1,
+        }
+    )
+    return config
+
+
+def paint_grey(root):
+    for path in root.rglob("*.png"):
+        Image.fromarray(np.full((12, 10, 3), 128, np.uint8)).save(path)
+
+
+SAID = r"24 images with other content \(0/00.png, .*, …\)\. Restore them"
+
+
+def test_other_images_stop_evaluation_and_resuming(own_images, tmp_path, capsys):
+    config, run = own_images, RunFolder(tmp_path / "run")
+    run.create(config.to_dict(), assembly.build(config).describe())
+    run.metrics.write_text("{}")
+    found = json.loads(run.dataset.read_text())
+    assert {split: len(files) for split, files in found["content"].items()} == {
+        "train": 16,
+        "val": 4,
+        "test": 4,
+    }
+    root = tmp_path / "images"
+    kept = {path: path.read_bytes() for path in root.rglob("*.png")}
+    paint_grey(root)
+    with pytest.raises(ValueError, match=SAID):
+        evaluate.evaluate(config, run)
+    with pytest.raises(ValueError, match=SAID):
+        training.train(config, run, resume=True)
+    assert run.metrics.read_text() == "{}" and not run.checkpoints.exists()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    run.check_images(assembly.build(config).describe())
+    assert "cannot be checked" not in capsys.readouterr().out
+    # A run of the version before has names and labels only, and says so.
+    del found["content"], found["integrity"]
+    run.dataset.write_text(json.dumps(found))
+    run.check_images(assembly.build(config).describe())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "whether their content is the same cannot be checked" in said
+
+
+@pytest.mark.slow
+def test_metrics_of_other_images_replace_nothing(own_images, tmp_path):
+    config, run = own_images, RunFolder(tmp_path / "run")
+    training.train(config, run, resume=False)
+    evaluate.evaluate(config, run)
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    paint_grey(tmp_path / "images")
+    with pytest.raises(ValueError, match=SAID):
+        evaluate.evaluate(config, run)
+    after = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    assert after == before and run.metrics in before
+
+
+@pytest.mark.slow
+def test_names_that_are_not_utf8_are_carried_through(own_images, tmp_path):
+    config, run = own_images, RunFolder(tmp_path / "run")
+    root = os.fsencode(tmp_path / "images")
+    for rank in (b"0", b"1"):
+        for name in os.listdir(root + b"/" + rank):
+            place = root + b"/" + rank + b"/"
+            os.rename(place + name, place + b"caf\xe9\x1b" + name)
+    training.train(config, run, resume=False)
+    evaluate.evaluate(config, run)
+    written = (run.path / "predictions.csv").read_bytes()
+    assert b"caf\xe9\x1b" in written and (run.path / "report.html").is_file()
+    evaluate.evaluate(config, run)
+    folders = [os.fsdecode(root + b"/0")]
+    assert predict.predict(config, run, folders, str(tmp_path / "out.csv")) == 0
+    assert (tmp_path / "out.csv").read_bytes().count(b"caf\xe9\x1b") == 12
+    show.show(config, tmp_path / "shown")
