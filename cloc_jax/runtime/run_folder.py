@@ -11,6 +11,7 @@ trunk/<mark>/      the frozen parts of the encoder, where their output was kept;
                    the runs in a sweep, which share it
 tensorboard/       scalars
 metrics.json, predictions.csv, *.png, *.jpg, report.html, examples/     the result
+thumbnails.npz     small JPEGs of test images, for the report
 decision.json      how `predict` chooses labels, where `decide` wrote one
 lock               who writes into the folder at the moment
 

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from cloc_jax.jobs import command_line, predict, runners
 from cloc_jax.report import run_scores
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
+from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
 
 
@@ -353,6 +355,25 @@ def test_predict_goes_by_a_saved_decision(finished, place):
         mean = sum(k * float(p) for k, p in enumerate(chances))
         assert float(row["expected"]) == pytest.approx(mean, abs=2e-3)
     assert any(row["predicted"] != row["most_likely"] for row in rows)
+    # Sets come beside the labels, in columns of their own.
+    sets = PredictionSets(0.9, 0.6, 100)
+    both = dataclasses.replace(decision, sets=sets)
+    (copy / "decision.json").write_text(json.dumps(both.to_json()))
+    process = launch(
+        "predict", "--run=decided", "--output=sets.csv", run / "examples", cwd=place
+    )
+    assert process.returncode == 0, process.stderr
+    assert "at least 90% of images" in process.stdout
+    pairs = zip(*both.apply_sets(found.probabilities), strict=True)
+    ends = {
+        tuple(f"{p:.4f}" for p in row): pair
+        for row, pair in zip(shown, pairs, strict=True)
+    }
+    for row in csv.DictReader((place / "sets.csv").open()):
+        low, high = ends[tuple(row[f"p_{k}"] for k in range(5))]
+        assert (row["set_from"], row["set_to"]) == (str(low), str(high))
+        words = str(low) if low == high else f"{low} to {high}"
+        assert f" {words} " in process.stdout
     (copy / "decision.json").write_text(text.replace("temperature", "heat"))
     process = launch("predict", "--run=decided", run / "examples", cwd=place)
     assert process.returncode == 2
@@ -455,6 +476,7 @@ OWN_FLAGS = {
     "--folds": {"train", "sweep"},
     "--output": {"predict"},
     "--max-missed": {"decide"},
+    "--coverage": {"decide"},
     "--remove": {"decide"},
     "--boundary": {"decide", "control"},
     "--vary": {"sweep"},

@@ -88,12 +88,15 @@ function refreshTable() {
 function sortFound() {
   const { value } = COLUMNS.find(({ key }) => key === table.sorting.key);
   const sign = table.sorting.isDescending ? -1 : 1;
-  const keys = new Map(table.found.map((i) => [i, value(i)]));
+  const keys = new Array(images.count); // found once, not in every comparison
+  const sure = new Float64Array(images.count);
+  for (const i of table.found) {
+    keys[i] = value(i);
+    if (images.probabilities) sure[i] = probability(i, images.labels[i]);
+  }
   table.found.sort((a, b) => {
-    const [x, y] = [keys.get(a), keys.get(b)];
-    if (x !== y) return x < y ? -sign : sign;
-    const [p, q] = [probability(a, images.labels[a]), probability(b, images.labels[b])];
-    if (p !== q && images.probabilities) return q - p;
+    if (keys[a] !== keys[b]) return keys[a] < keys[b] ? -sign : sign;
+    if (sure[a] !== sure[b]) return sure[b] - sure[a];
     return images.names[a] < images.names[b] ? -1 : 1;
   });
 }

@@ -129,6 +129,7 @@ function drawEpochs(place, plot) {
 }
 
 function drawCalibration(place, panels) {
+  const bars = { isUnseen: true, colour: COLOURS[0] }; // drawn below
   for (const { title, bins } of panels) {
     drawPlot(place, {
       title,
@@ -137,8 +138,8 @@ function drawCalibration(place, panels) {
       yLabel: "It was so",
       lines: [
         { name: "observed", values: bins.map((bin) => bin[1]), isPoints: true },
-        { name: "from", values: bins.map((bin) => bin[2]), isUnseen: true },
-        { name: "to", values: bins.map((bin) => bin[3]), isUnseen: true },
+        { name: "from", values: bins.map((bin) => bin[2]), ...bars },
+        { name: "to", values: bins.map((bin) => bin[3]), ...bars },
       ],
       ...SHARES,
       isSquare: true,
