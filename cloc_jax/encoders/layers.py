@@ -89,12 +89,13 @@ def max_pool(
     x: Activations, window: int, *, stride: int, pad: int = 0
 ) -> Float[Array, "batch height2 width2 features"]:
     """Largest value of each window; padding never wins."""
-    # window_shape by name: converters to ONNX look for it there.
+    # window_shape by name and padding apart from it: jax2onnx refuses the one and
+    # passes over the other. XLA makes one window of both.
+    if pad:
+        edges = ((0, 0), (pad, pad), (pad, pad), (0, 0))
+        x = jnp.pad(x, edges, constant_values=-jnp.inf)
     return nnx.max_pool(
-        x,
-        window_shape=(window, window),
-        strides=(stride, stride),
-        padding=((pad, pad), (pad, pad)),
+        x, window_shape=(window, window), strides=(stride, stride), padding="VALID"
     )
 
 

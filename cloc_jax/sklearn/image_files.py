@@ -101,8 +101,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         classes = ordered_classes(y, self.order)
         if len(np.unique(y)) < 2:
             raise ValueError("an order needs at least two classes; y has one class.")
-        temporary = None if self.run else _temporary()
-        run = RunFolder(temporary / "run" if temporary else self.run or "")
+        run = RunFolder(pathlib.Path(self.run or _temporary() / "run"))
         if run.path.exists():
             raise FileExistsError(
                 f"run={run.path} exists already; give another folder, or None for a "
@@ -111,8 +110,8 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         beside = run.path.with_name(f"{run.path.name}-images")
         root, table = _write_table(found, [str(label) for label in y], beside)
         config = self._config(root, table, classes)
-        if temporary:
-            config.data.prepared = str(temporary / "prepared")
+        if not self.run:
+            config.data.prepared = str(run.path.parent / "prepared")
         before, console.quiet = console.quiet, not self.verbose
         try:
             loop.train(config, run, resume=False)

@@ -280,7 +280,7 @@ def copies(labels: np.ndarray, batch_size: int) -> int:
     for_rows = -(-EPOCH_STEPS * batch_size // len(labels))
     for_pairs = -(-2 * EPOCH_STEPS // max(others, 1))
     # An odd item of each rank is left out, hence one more.
-    found = max(for_rows, for_pairs, 1)
+    found = int(max(for_rows, for_pairs, 1))
     return found + 1 if found > 1 or counts.min() < 2 else 1
 
 

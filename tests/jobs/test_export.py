@@ -1,8 +1,10 @@
 """A run handed over: the folder, and what it gives in a process of its own."""
 
+import csv
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import cv2
 import jax
@@ -11,14 +13,17 @@ import numpy as np
 import pytest
 from exported_runs import untrained_run
 from launching import ROOT, TINY, launch
+from safetensors import safe_open
 from tiny_runs import tiny
 
 import cloc_jax
+from cloc_jax.build import prediction_program
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data import drawn_knees
 from cloc_jax.jobs import export, predict
 from cloc_jax.methods import METHODS
 from cloc_jax.scoring import exported_model, grades
+from configs import base
 
 IMAGES = drawn_knees.Knees(9, start=10_000, seed=3, size=(24, 24))
 ARRAYS = [IMAGES[i] for i in range(9)]
@@ -131,8 +136,12 @@ def test_no_folder_of_a_model(tmp_path):
 
 
 def test_hub_folder_and_back(handed_over, tmp_path, monkeypatch):
-    """As `push_to_hub` and `from_pretrained` do it, on a local folder."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    """As `push_to_hub` and `from_pretrained` do it, on a local folder, offline."""
+
+    def refuse(*_):
+        raise AssertionError("nothing here needs a network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
     model = cloc_jax.load(handed_over[2])
     model.save_pretrained(tmp_path / "repository")
     names = {p.name for p in handed_over[2].iterdir()}
@@ -156,6 +165,36 @@ def test_a_repository_on_the_hub_is_downloaded_whole(handed_over, monkeypatch):
     found = exported_model.ExportedModel.from_pretrained("me/knees", revision="v2")
     assert asked["name"] == "me/knees" and asked["revision"] == "v2"
     assert found.ranks == list("01234")
+
+
+def test_all_of_it_is_pushed(handed_over, monkeypatch):
+    pushed = {}
+
+    class Hub:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, *, repo_id, **_):
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, *, repo_id, folder_path, **_):
+            pushed[repo_id] = cloc_jax.load(folder_path)(ARRAYS)
+            return "the commit"
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Hub)
+    model = cloc_jax.load(handed_over[2])
+    assert model.push_to_hub("me/knees") == "the commit"
+    assert_same(pushed["me/knees"], model(ARRAYS))
+
+
+def test_rebuilt_from_weights_and_configuration(handed_over):
+    """What a converter to ONNX traces says the same as the program."""
+    out = handed_over[2]
+    predict = prediction_program.rebuild(out, base.get_config())
+    wanted = cloc_jax.load(out)(ARRAYS)
+    found = predict(np.stack(ARRAYS))
+    np.testing.assert_array_equal(found["label"], wanted.labels)
+    np.testing.assert_allclose(found["probabilities"], wanted.probabilities, rtol=1e-5)
 
 
 def method_config(name, **changes):
@@ -205,8 +244,6 @@ def test_frozen_parts_are_handed_over_too(changes, tmp_path):
     folder = exported(config, tmp_path)
     model = cloc_jax.load(tmp_path / "out")
     assert_same(model(ARRAYS), of_run(config, folder, 4))
-    from safetensors import safe_open
-
     with safe_open(tmp_path / "out" / exported_model.WEIGHTS, "numpy") as file:
         names = list(file.keys())
     trunk = {name.split(".")[1] for name in names if name.startswith("trunk.")}
@@ -282,8 +319,6 @@ def test_from_the_command_line_to_a_new_process(tmp_path):
         text=True,
     )
     predicted, most_likely, expected, chances = json.loads(process.stdout)
-    import csv
-
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert [row["predicted"] for row in rows] == predicted
     assert [row["most_likely"] for row in rows] == most_likely
