@@ -130,3 +130,13 @@ def is_below(pid: int, ancestor: int) -> bool:
             pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
         )
     return pid == ancestor
+
+
+@pytest.mark.slow
+def test_two_drivers_share_the_runs(serial, tmp_path):
+    drivers = [start(tmp_path, "runs", "--engine=local") for _ in range(2)]
+    said = [process.communicate(timeout=900)[0] for process in drivers]
+    assert [process.returncode for process in drivers] == [0, 0], said
+    for name in ("name=ce,seed=0", "name=sord,seed=0"):
+        assert sum(text.count(f"run {name}\n") for text in said) == 1, said
+    assert json.loads((tmp_path / "runs" / "summary.json").read_text()) == serial
