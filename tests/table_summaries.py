@@ -43,6 +43,7 @@ def setting(seeds=3, *, accuracy=0.7, mae=0.5, phases=2, variance=0.0016, **more
     return {
         "runs": runs,
         "encoder": "resnet50",
+        "views": 4,
         "max_epochs": 60,
         "together": 1,
         "images_variance": {"final": per_image, "phase_one": per_image},

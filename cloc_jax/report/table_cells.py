@@ -145,6 +145,8 @@ def row_differences(summary: Summary, places: Sequence[Place]) -> str:
             text += f" of at most {setting['max_epochs']}"
         if setting["encoder"] != summary["about"]["encoder"]:
             text += f", {setting['encoder']}"
+        if setting["views"] < summary["about"]["views"]:
+            text += ", new views each time"
         found.append(text)
     return "; ".join(dict.fromkeys(found))
 
@@ -156,7 +158,10 @@ def _span(values: Sequence[int]) -> str:
 
 def _frozen(about: Mapping[str, Any]) -> str:
     if about["is_frozen"]:
-        return "the whole encoder; a projection and the classifier are trained"
+        return (
+            "the whole encoder; a projection and the classifier are trained, which "
+            "leaves out methods that pretrain the encoder"
+        )
     if about["trainable_from"]:
         return (
             f"all before {about['trainable_from']}, with {about['views']} kept views "

@@ -100,6 +100,19 @@ def test_submitit_with_a_worker_killed(serial, tmp_path):
 
 
 @pytest.mark.slow
+def test_submitit_with_a_job_whose_time_is_up(serial, tmp_path):
+    options = ["--engine=slurm", "--option=cluster=local", "--workers=2"]
+    process = start(tmp_path, "runs", *options)
+    runs = tmp_path / "runs"
+    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+    os.kill(parent_of(pid), signal.SIGUSR2)  # how SLURM warns before the end
+    said = finish(process, runs, serial)
+    assert "it goes on" not in said  # the job queued itself again
+    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
+    assert "going on in stage" in logs
+
+
+@pytest.mark.slow
 def test_ray_with_a_machine_lost(serial, tmp_path):
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     cluster = cluster_utils.Cluster(
@@ -126,7 +139,20 @@ def test_ray_with_a_machine_lost(serial, tmp_path):
 
 def is_below(pid: int, ancestor: int) -> bool:
     while pid > 1 and pid != ancestor:
-        pid = int(
-            pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        )
+        pid = parent_of(pid)
     return pid == ancestor
+
+
+def parent_of(pid: int) -> int:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[1])
+
+
+@pytest.mark.slow
+def test_two_drivers_share_the_runs(serial, tmp_path):
+    drivers = [start(tmp_path, "runs", "--engine=local") for _ in range(2)]
+    said = [process.communicate(timeout=900)[0] for process in drivers]
+    assert [process.returncode for process in drivers] == [0, 0], said
+    for name in ("name=ce,seed=0", "name=sord,seed=0"):
+        assert sum(text.count(f"run {name}\n") for text in said) == 1, said
+    assert json.loads((tmp_path / "runs" / "summary.json").read_text()) == serial

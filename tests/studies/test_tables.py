@@ -10,9 +10,11 @@ import miniatures
 import pytest
 from launching import ROOT, TINY, launch
 
+from cloc_jax.build import assembly
 from cloc_jax.data import datasets
 from cloc_jax.jobs import tables, tables_flags
 from cloc_jax.report import table_rows, tables_page
+from cloc_jax.runtime import sharding
 from cloc_jax.studies.tables import table_job, table_plans
 from cloc_jax.studies.tables.table_plans import Request
 
@@ -134,6 +136,28 @@ def test_protocols_are_settings_that_exist():
     assert (whole.frozen, whole.trainable_from, whole.views) == (False, "", 1)
 
 
+def test_methods_with_views_of_their_own_are_known():
+    mesh = sharding.make_mesh(1)
+    for name in table_rows.METHODS:
+        config = load("synthetic", "whole")
+        config.method.name = name
+        if name == "dino":
+            config.method.dino.local_size = (27, 27)
+        stages = assembly.build_method(config, 5, mesh).stages
+        kinds = {view.augment for stage in stages for view in stage.views}
+        has_own = not kinds <= {"default", "none"}
+        assert has_own == (name in table_rows.OWN_VIEWS), name
+
+
+def test_methods_with_views_of_their_own_never_get_kept_ones():
+    methods = ("cloc", "dino", "rnc")
+    partial = plan(["comparison"], methods=methods, protocol="partial")
+    views = {p.setting: p.config.encoder.views for p in partial.plans}
+    assert views == {"cloc": 4, "dino": 1, "rnc": 1}
+    frozen = plan(["comparison", "bias"], methods=methods, protocol="frozen")
+    assert settings(frozen) == ["cloc", "biased cloc", "biased cloc controlled 1"]
+
+
 def test_settings_of_all_of_one_dataset_and_of_one_method():
     planned = plan(
         ["comparison", "bias"],
@@ -227,7 +251,7 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
         "tables",
         "--data=synthetic,koa",
         "--methods=cloc,ce",
-        "--only=comparison,controllability,ablations,time,collapse",
+        "--only=comparison,controllability,time",
         "--protocol=frozen",
         "--margin=0.5,1",
         *TINY,
@@ -247,16 +271,16 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
     made = first.joinpath("history.jsonl").stat().st_mtime_ns
     again = launch(*command, "--seeds=2", cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "9 of 18 runs are finished" in again.stdout
+    assert "4 of 8 runs are finished" in again.stdout
     assert first.joinpath("history.jsonl").stat().st_mtime_ns == made
     text = (runs / tables_page.MARKDOWN).read_text()
-    assert "KOA is not here" in text and "| All precautions |" in text
+    assert "KOA is not here" in text and "| CLOC, phase one |" in text
     rebuilt = launch(
         "tables",
         "--from=runs/summaries",
         "--data=synthetic,koa",
         "--to=page",
-        "--only=comparison,controllability,ablations,time,collapse",
+        "--only=comparison,controllability,time",
         cwd=tmp_path,
     )
     assert rebuilt.returncode == 0, rebuilt.stderr

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -70,21 +71,33 @@ def test_one_that_takes_too_long_is_asked_to_save_and_end(slow):
         time.sleep(0.05)
     assert child.wait(0.2) == -signal.SIGTERM
     assert "saved" in child.log.read_text()
-    assert child._process.poll() is not None
+    assert child._has_ended()
     said = worker.reason(child.log)
     assert said.startswith("started with -m cloc_jax.studies.engines.worker")
 
 
 def test_a_job_whose_time_is_up_is_saved_and_queued_again(slow):
+    """As submitit does it: in a signal handler, while the job waits."""
     submitit = pytest.importorskip("submitit")
-    job = slurm.Job(slow)
-    job._child = worker.Child(slow)
-    while not job._child.log.read_text():
-        time.sleep(0.05)
-    again = job.checkpoint()
-    assert isinstance(again, submitit.helpers.DelayedSubmission)
-    assert again.function.path == slow
-    assert "saved" in job._child.log.read_text()
+    job, again = slurm.Job(slow), []
+    log = slow.with_suffix(".log")
+
+    def warn():
+        while not (job._child and log.read_text()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, lambda *_: again.append(job.checkpoint()))
+    try:
+        threading.Thread(target=warn).start()
+        started = time.monotonic()
+        assert job() == 143  # as the worker ended
+        assert time.monotonic() - started < worker.GRACE_SECONDS / 2
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert isinstance(again[0], submitit.helpers.DelayedSubmission)
+    assert again[0].function.path == slow
+    assert "saved" in log.read_text()
 
 
 def test_a_worker_ends_with_its_parent(slow):

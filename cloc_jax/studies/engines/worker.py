@@ -6,12 +6,14 @@ Its environment is without what would make it join a run of several processes: a
 step of SLURM hands its variables to all that is started within it.
 """
 
+import contextlib
 import ctypes
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
@@ -90,13 +92,29 @@ class Child:
             return -signal.SIGTERM
 
     def stop(self) -> None:
-        """Asks it to write a checkpoint and end, then ends it."""
-        self._process.terminate()
+        """Asks it to write a checkpoint and end, then ends it.
+
+        A signal handler may call this while `wait` waits in the same thread, so it
+        must not use the locks of `subprocess`.
+        """
+        end = time.monotonic() + GRACE_SECONDS
+        self._send(signal.SIGTERM)
+        while not self._has_ended():
+            if time.monotonic() > end:
+                self._send(signal.SIGKILL)
+            time.sleep(0.1)
+
+    def _send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+    def _has_ended(self) -> bool:
+        """Whether it has, leaving its exit code for whoever waits."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
-            self._process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            return os.waitid(os.P_PID, self._process.pid, how) is not None
+        except ChildProcessError:
+            return True  # its exit code was read already
 
 
 def reason(log: pathlib.Path) -> str:

@@ -79,6 +79,7 @@ def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
             for run, entry, fold in zip(found, runs, folds, strict=True)
         ],
         "encoder": configs[0]["encoder"]["name"],
+        "views": configs[0]["encoder"]["views"],
         "max_epochs": configs[0]["train"]["max_epochs"],
         "together": len(found) if configs[0]["encoder"]["frozen"] else 1,
     }

@@ -48,10 +48,16 @@ def settings_of(
     """
 
     # CLAP2015 has classes of three years where a table does not vary them.
-    base = {"data.bin": 3} if config.data.name == "clap2015" else {}
+    base: dict[str, Any] = {"data.bin": 3} if config.data.name == "clap2015" else {}
+
+    if config.encoder.frozen:  # there is nothing that these methods could train
+        methods = [m for m in methods if m not in table_rows.OWN_VIEWS]
 
     def one(name: str, method: str, more: Mapping[str, Any] | None = None) -> Setting:
-        own = {"method.name": method} | base | dict(of_method.get(method, {}))
+        own = {"method.name": method} | base
+        if method in table_rows.OWN_VIEWS and config.encoder.views > 1:
+            own["encoder.views"] = 1  # new images each time, through the frozen parts
+        own |= dict(of_method.get(method, {}))
         return Setting(name, own | dict(more or {}))
 
     cloc = one("cloc", "cloc")
