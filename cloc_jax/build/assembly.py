@@ -65,7 +65,7 @@ def build(
     for index, stage in enumerate(method.stages):
         build_optimizer(config, stage, sampler(config, dataset, stage, index))
         check_views(config, stage)
-    create = encoder.Creator(config, method)
+    create = encoder.Creator(config, method, mesh.size)
     nnx.eval_shape(create.random)  # the encoder's own checks, nothing is computed
     trunk = None
     if encoder.entrance(config):
@@ -83,7 +83,7 @@ def with_method(parts: Parts, config: ConfigDict) -> Parts:
     return parts._replace(
         dataset=permuted(parts.dataset, config.data.permute),
         method=method,
-        create=encoder.Creator(config, method),
+        create=encoder.Creator(config, method, parts.mesh.size),
     )
 
 
