@@ -109,6 +109,11 @@ def get_config() -> ConfigDict:
     config.encoder.channels = "repeat"
     config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
     config.encoder.remat = False  # recompute in the backward pass: slower, less memory
+    # Statistics of batch norm in training: global, of the whole batch, so that results
+    # do not depend on devices; device, of each device's share, which needs almost no
+    # communication but makes results depend on mesh.devices; or frozen, those of the
+    # weights.
+    config.encoder.batch_norm = "global"
     # These three belong to the weights and are filled in from them.
     config.encoder.stride = ""  # 3x3 or 1x1: where resnet50 strides
     config.encoder.epsilon = 0.0  # of batch norm

@@ -94,7 +94,7 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
     encoder.check(config)
     sharding.check_batch(config.train.batch_size, mesh)
     method = assembly.build_method(config, num_ranks, mesh)
-    create = encoder.Creator(config, method)
+    create = encoder.Creator(config, method, mesh.size)
     graph, model = model_state.split(nnx.eval_shape(create.random))
     for index, stage in enumerate(method.stages):
         yield _step(config, stage, index, graph, model, mesh)

@@ -77,7 +77,7 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     for index, stage in enumerate(method.stages):
         build_optimizer(config, stage, sampler(config, dataset, stage, index))
         check_views(config, stage)
-    create = encoder.Creator(config, method)
+    create = encoder.Creator(config, method, mesh.size)
     nnx.eval_shape(create.random)  # the encoder's own checks
     return Parts(dataset, method, create, mesh, tuple(config.data.critical), None)
 
@@ -91,7 +91,7 @@ def with_method(parts: Parts, config: ConfigDict) -> Parts:
     return parts._replace(
         dataset=permuted(parts.dataset, config.data.permute),
         method=method,
-        create=encoder.Creator(config, method),
+        create=encoder.Creator(config, method, parts.mesh.size),
     )
 
 

@@ -19,6 +19,7 @@ from cloc_jax import encoders, methods
 from cloc_jax.build import kept_features, saved_config
 from cloc_jax.build.dataset import augmentation
 from cloc_jax.data.datasets import Dataset
+from cloc_jax.encoders import layers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.encoders.weights import loading, pretrained, weight_files
 from cloc_jax.runtime import checkpoint, environment, model_state, sharding
@@ -26,6 +27,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
 EXTRACTION_BATCH = 32
+STATISTICS = ("global", "device", "frozen")  # of batch norm, in training
 
 
 def check(config: ConfigDict) -> None:
@@ -35,6 +37,11 @@ def check(config: ConfigDict) -> None:
         raise ValueError(
             f"encoder.name is {encoder.name!r}; this version has "
             f"{', '.join(encoders.ENCODERS)}."
+        )
+    if encoder.batch_norm not in STATISTICS:
+        raise ValueError(
+            f"encoder.batch_norm is {encoder.batch_norm!r}; use one of "
+            f"{', '.join(STATISTICS)}."
         )
     parts = outline(config).parts
     if encoder.frozen and encoder.trainable_from:
@@ -142,10 +149,14 @@ def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
 
 
 class Creator:
-    """Makes a model with its initial weights; call it."""
+    """Makes a model with its initial weights; call it.
 
-    def __init__(self, config: ConfigDict, method: methods.Method):
+    `devices` is how many share a batch in training.
+    """
+
+    def __init__(self, config: ConfigDict, method: methods.Method, devices: int = 1):
         self._config, self._method = config, method
+        self._devices = devices
         self._compiled = model_state.compiled(self.random)
 
     def __call__(self, seed: int | None = None) -> nnx.Module:
@@ -170,6 +181,13 @@ class Creator:
             _, features, is_signed = outline(self._config)
             return self._method.init(Identity(features, is_signed=is_signed), rngs)
         encoder = build(self._config, rngs)
+        kind = self._config.encoder.batch_norm
+        if kind != "global":
+            layers.set_statistics(
+                encoder,
+                groups=self._devices if kind == "device" else 1,
+                is_frozen=kind == "frozen",
+            )
         if first:
             encoder.keep_from(first)
         return self._method.init(encoder, rngs)

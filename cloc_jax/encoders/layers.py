@@ -71,10 +71,47 @@ class BatchNorm(nnx.BatchNorm):
 
     nnx.BatchNorm with a dtype would round its statistics to it, and without one it
     would leave all activations behind it in float32.
+
+    Attributes:
+      groups: equal parts of the batch that each get statistics of their own in
+        training. Where every device holds one, statistics need no communication.
+      is_frozen: normalise by the running statistics in training too.
     """
 
+    groups = 1
+    is_frozen = False
+
     def __call__(self, x, use_running_average=None, *, mask=None):
-        return super().__call__(x, use_running_average, mask=mask).astype(x.dtype)
+        given = use_running_average
+        evaluates = self.use_running_average if given is None else given
+        if evaluates or self.is_frozen:
+            return super().__call__(x, True, mask=mask).astype(x.dtype)
+        if self.groups == 1:
+            return super().__call__(x, False, mask=mask).astype(x.dtype)
+        return self._by_groups(x)
+
+    def _by_groups(self, x):
+        """The batch normalised part by part; running statistics follow the mean."""
+        parts = x.astype(jnp.float32).reshape(self.groups, -1, *x.shape[1:])
+        axes = tuple(range(1, parts.ndim - 1))
+        mean = jnp.mean(parts, axes, keepdims=True)
+        var = jnp.mean(parts**2, axes, keepdims=True) - mean**2
+        var = jnp.maximum(var, 0.0)  # rounding may take it below
+        for running, of_parts in ((self.mean, mean), (self.var, var)):
+            now = jnp.mean(jax.lax.stop_gradient(of_parts).reshape(self.groups, -1), 0)
+            running[...] = self.momentum * running[...] + (1 - self.momentum) * now
+        factor = jax.lax.rsqrt(var + self.epsilon)
+        normal = ((parts - mean) * factor).reshape(x.shape)
+        shape = (1,) * (x.ndim - 1) + (-1,)
+        scale, bias = (p[...].reshape(shape) for p in (self.scale, self.bias))
+        return (normal * scale + bias).astype(x.dtype)
+
+
+def set_statistics(network: nnx.Module, *, groups: int, is_frozen: bool) -> None:
+    """Sets what all batch norms of a network normalise by in training."""
+    for _, module in nnx.iter_modules(network):
+        if isinstance(module, BatchNorm):
+            module.groups, module.is_frozen = groups, is_frozen
 
 
 def norm(features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> BatchNorm:

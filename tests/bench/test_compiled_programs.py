@@ -63,6 +63,16 @@ def test_the_loss_gathers_and_scatters_embeddings_once():
     assert costs.peak >= costs.arguments > 0 and costs.flops > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, most", [("global", 2 * 9 + 3), ("device", 4)])
+def test_batch_norm_reduces_once_per_layer_and_direction_at_most(kind, most):
+    config = tiny(mesh__devices=8, encoder__batch_norm=kind)
+    step = next(compiled_programs.programs(config, 5, mesh_of(8)))
+    _, costs = compiled_programs.compile_program(step, "cpu")
+    sums = hlo_costs.summarise(costs.collectives)
+    assert 1 <= sums["all-reduce"]["count"] <= most  # nine layers, loss and gradients
+
+
 def test_ranks_are_known_or_asked_for():
     assert compiled_programs.number_of_ranks(tiny()) == 5
     assert compiled_programs.number_of_ranks(tiny(), 9) == 9
