@@ -4,7 +4,7 @@
 
 The features of every knee are computed once; after that a run takes a minute, and
 `launch.py sweep` trains many seeds and margins at once. Copies of KOA that are already
-equalised, such as the one behind the figures in README.md, need
+equalised, such as the one behind the figures in docs/results.md, need
 --config.data.equalize=False.
 """
 
