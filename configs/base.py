@@ -127,6 +127,9 @@ def get_config() -> ConfigDict:
     # Views of each training image whose features are kept: the clean one, and from 2
     # on augmented ones.
     config.encoder.views = 1
+    # Of what is kept before a trainable part; float16 takes half the room of float32.
+    # Features of a frozen encoder, which are small, are float32.
+    config.encoder.kept_dtype = "float16"
     config.encoder.cache_gib = 32.0  # the most that kept features may take on disk
 
     # The head of methods that have no other: an optional projection and a classifier.

@@ -27,6 +27,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
 EXTRACTION_BATCH = 32
+KEPT_DTYPES = ("float16", "float32")
 STATISTICS = ("global", "device", "frozen")  # of batch norm, in training
 
 
@@ -53,6 +54,11 @@ def check(config: ConfigDict) -> None:
         raise ValueError(
             f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
             f"it can be {', '.join(parts[1:])}."
+        )
+    if encoder.kept_dtype not in KEPT_DTYPES:
+        raise ValueError(
+            f"encoder.kept_dtype is {encoder.kept_dtype!r}; use "
+            f"{' or '.join(KEPT_DTYPES)}."
         )
     if encoder.views < 1:
         raise ValueError(f"encoder.views is {encoder.views}; use 1 or more.")
@@ -115,6 +121,11 @@ def entrance(config: ConfigDict) -> str:
         return FEATURES
     is_kept = not augmentation(config).is_on or config.encoder.views > 1
     return config.encoder.trainable_from if is_kept else ""
+
+
+def kept_dtype(config: ConfigDict) -> str:
+    """The type of what the frozen parts make of an image."""
+    return "float32" if config.encoder.frozen else config.encoder.kept_dtype
 
 
 def frozen_groups(config: ConfigDict) -> tuple[str, ...]:
@@ -236,7 +247,9 @@ def build_trunk(
     settings = config.encoder
     names = "name stride epsilon preprocessing channels dtype pooling widths"
     decides = {name: settings[name] for name in names.split()}
-    return kept_features.Trunk(encoder, part, mesh, settings=decides)
+    return kept_features.Trunk(
+        encoder, part, mesh, dtype=kept_dtype(config), settings=decides
+    )
 
 
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:

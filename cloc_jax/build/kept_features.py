@@ -36,6 +36,7 @@ class Trunk:
     Args:
       encoder: the module, of which nothing from `until` on is used.
       until: the part that its output enters; None for the features at the end.
+      dtype: of the output.
       settings: what else decides the output, as plain data.
     """
 
@@ -45,16 +46,19 @@ class Trunk:
         until: str | None,
         mesh: Mesh,
         *,
+        dtype: str,
         settings: Mapping[str, Any],
     ):
         graph, self.state = model_state.split(encoder)
         self.graph = graph
         self._mesh = mesh
-        self.mark = _mark({"until": until, **settings}, self.state)[:16]
+        # Stores that were made when all was float32 keep their mark.
+        decides = {} if dtype == "float32" else {"kept_dtype": dtype}
+        self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
 
         def apply(state, images):
             model = model_state.evaluating(graph, state)
-            return model.before(images, until)
+            return model.before(images, until).astype(dtype)
 
         self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
 

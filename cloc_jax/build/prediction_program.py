@@ -101,6 +101,7 @@ def _function(
         if trunk:
             whole = model_state.evaluating(trunk.graph, trunk.filled(weights))
             inputs = whole.before(images, None if until == encoder.FEATURES else until)
+            inputs = inputs.astype(encoder.kept_dtype(config))
             # In a run these are two programs: what one compiler pass makes of both
             # together would round otherwise.
             inputs = jax.lax.optimization_barrier(inputs)

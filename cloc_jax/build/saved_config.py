@@ -48,6 +48,8 @@ def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
       schema: with every field; it is filled in, locked and returned.
     """
     schema.lock()  # a field that it lacks is an error
+    if values.get("encoder", {}).get("trainable_from"):
+        schema.encoder.kept_dtype = "float32"  # before there was a choice
     for name, value in _flat(values).items():
         name = RENAMED.get(name, name)
         *groups, field = name.split(".")

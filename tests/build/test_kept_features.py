@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 from tiny_runs import by_name, clean, final_state, tiny
 
-from cloc_jax.build import assembly, dataset, feature_store, kept_features
+from cloc_jax.build import (
+    assembly,
+    dataset,
+    feature_store,
+    kept_features,
+    saved_config,
+)
+from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.jobs import evaluate, predict
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop as training
+from configs import base
 from configs import folder as folder_config
 
 FROZEN = {"encoder__frozen": True, "head__projection": 6}
@@ -51,7 +59,11 @@ def test_predict_on_images_equals_the_kept_features(tmp_path):
 
 @pytest.mark.slow
 def test_kept_activations_train_as_the_whole_network_does(tmp_path):
-    settings = {"encoder__trainable_from": "layer4", "train__max_epochs": 2}
+    settings = {
+        "encoder__trainable_from": "layer4",
+        "encoder__kept_dtype": "float32",
+        "train__max_epochs": 2,
+    }
     kept = clean(**settings)
     # A strength too small to change a pixel: the same images, but nothing is kept.
     whole = clean(**settings, augment__brightness=0.0)
@@ -78,6 +90,39 @@ def test_kept_activations_train_as_the_whole_network_does(tmp_path):
     trained = by_name(states["whole"], "layer4")
     moved = [n for n, a in by_name(start, "layer4").items() if (a != trained[n]).any()]
     assert any("mean" in name for name in moved)
+
+
+def test_kept_activations_take_half_the_room_and_predict_the_same(tmp_path):
+    found = {}
+    for dtype in ("float16", "float32"):
+        config = clean(
+            encoder__trainable_from="layer4",
+            encoder__kept_dtype=dtype,
+            method__name="ce",
+            train__max_epochs=1,
+        )
+        folder = RunFolder(tmp_path / dtype)
+        training.train(config, folder, resume=False)
+        parts = assembly.build(config, folder)
+        test = parts.dataset.splits["test"]
+        assert test[0].dtype == dtype
+        run = TrainedRun(config, folder, parts)
+        # Images that come to `predict` go the same way, and are rounded as well.
+        images = dataset.build_dataset(config).splits["test"]
+        again = run.prepared(images, batch_size=4)
+        np.testing.assert_array_equal(again[3], test[3])
+        found[dtype] = np.asarray(run.predict(test).probabilities)
+    np.testing.assert_allclose(found["float16"], found["float32"], atol=0.01)
+    assert (found["float16"] != found["float32"]).any()
+
+
+def test_older_runs_with_kept_activations_stay_float32():
+    for part, expected in (("layer4", "float32"), ("", "float16")):
+        values = base.get_config().to_dict()
+        del values["encoder"]["kept_dtype"]
+        values["encoder"]["trainable_from"] = part
+        found = saved_config.read(values, base.get_config())
+        assert found.encoder.kept_dtype == expected
 
 
 def test_the_encoder_has_its_own_learning_rate():
