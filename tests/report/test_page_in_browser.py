@@ -192,6 +192,19 @@ def test_the_command_works_in_a_shell(page, run, tmp_path):
     assert process.returncode == 0 and not (run / "decision.json").exists()
 
 
+def test_the_command_is_copied_by_its_button(page):
+    from selenium.webdriver import Keys
+
+    page.set(control("missed", 0, "[type=range]"), 0.1)
+    command = page.one(COMMAND).text
+    page.one(f"{DECIDING} .copy button").click()
+    assert page.one(f"{DECIDING} .copy button").text == "Copied"
+    page.one("[name=name]").send_keys(Keys.CONTROL, "v")
+    assert page.one("[name=name]").get_property("value") == " ".join(command.split())
+    page.set(control("missed", 0, "[type=range]"), 0.2)
+    assert page.one(f"{DECIDING} .copy button").text == "Copy"
+
+
 def test_what_cannot_be_is_said(page):
     for mode, name, value, words in (
         ("missed", "share", 100, "from 0 and below 100%"),
