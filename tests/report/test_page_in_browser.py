@@ -416,8 +416,18 @@ def test_printed(page, tmp_path):
     assert pdf[:5] == b"%PDF-" and 2 <= pdf.count(b"/Type /Page\n") <= 20
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_nothing_is_wider_than_the_screen(page, width):
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    ranks = ["Normal tissue, no findings", "Atypical ductal hyperplasia"]
+    ranks += ["Ductal carcinoma in situ", "Invasive carcinoma of any kind"]
+    path = tmp_path_factory.mktemp("long") / "run"
+    return browser_runs.make_run(path, ranks=ranks, critical=("|".join(ranks[1:3]),))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["run", "long_names"])
+def test_nothing_is_wider_than_the_screen(page, name, width, request):
+    page.open(request.getfixturevalue(name) / html_page.NAME)
     try:
         page.cdp(
             "Emulation.setDeviceMetricsOverride",
