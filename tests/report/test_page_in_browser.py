@@ -192,6 +192,19 @@ def test_the_command_works_in_a_shell(page, run, tmp_path):
     assert process.returncode == 0 and not (run / "decision.json").exists()
 
 
+def test_the_command_is_copied_by_its_button(page):
+    from selenium.webdriver import Keys
+
+    page.set(control("missed", 0, "[type=range]"), 0.1)
+    command = page.one(COMMAND).text
+    page.one(f"{DECIDING} .copy button").click()
+    assert page.one(f"{DECIDING} .copy button").text == "Copied"
+    page.one("[name=name]").send_keys(Keys.CONTROL, "v")
+    assert page.one("[name=name]").get_property("value") == " ".join(command.split())
+    page.set(control("missed", 0, "[type=range]"), 0.2)
+    assert page.one(f"{DECIDING} .copy button").text == "Copy"
+
+
 def test_what_cannot_be_is_said(page):
     for mode, name, value, words in (
         ("missed", "share", 100, "from 0 and below 100%"),
@@ -403,8 +416,18 @@ def test_printed(page, tmp_path):
     assert pdf[:5] == b"%PDF-" and 2 <= pdf.count(b"/Type /Page\n") <= 20
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_nothing_is_wider_than_the_screen(page, width):
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    ranks = ["Normal tissue, no findings", "Atypical ductal hyperplasia"]
+    ranks += ["Ductal carcinoma in situ", "Invasive carcinoma of any kind"]
+    path = tmp_path_factory.mktemp("long") / "run"
+    return browser_runs.make_run(path, ranks=ranks, critical=("|".join(ranks[1:3]),))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["run", "long_names"])
+def test_nothing_is_wider_than_the_screen(page, name, width, request):
+    page.open(request.getfixturevalue(name) / html_page.NAME)
     try:
         page.cdp(
             "Emulation.setDeviceMetricsOverride",

@@ -217,6 +217,8 @@ function makeMatrix() {
     const canvas = element("canvas", { width: 480, height: 480, role: "img" });
     canvas.setAttribute("aria-label", "Confusion matrix, true ranks down");
     place.replaceChildren(canvas);
+    place.nextElementSibling.textContent =
+      "True ranks down, labels across; the darker, the more images of a true rank.";
     return;
   }
   const head = element("tr", {}, element("th", {}, "true \\ label"));

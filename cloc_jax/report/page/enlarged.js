@@ -15,7 +15,7 @@ function showEnlarged() {
   const i = around[place];
   const data = images.thumbnails[i];
   const picture = data
-    ? element("img", { src: PICTURE + data, alt: `Test image ${images.names[i]}` })
+    ? element("img", { src: PICTURE + data, alt: `Image ${images.names[i]}` })
     : element("p", { className: "missing" }, "No picture of this image was kept.");
   const facts = [
     `True rank ${ranks[images.truth[i]]}, labelled ${ranks[images.labels[i]]}`,
