@@ -20,9 +20,9 @@ def parts(config):
 
 
 def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
-    steps = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
+    batches = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
     # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
-    one, two = (steps.steps_per_epoch + n / 8 / 3 for n in (68, 20))
+    one, two = (batches.steps_per_epoch + n / 8 / 3 for n in (68, 20))
     (line,) = time_estimate.tell(config, parts, 3.0, 3)
     assert f"{3 * one:.0f} s per epoch" in line
     assert f"about {20 * 3 * (one + two) / 60:.0f} min if stages end after 20" in line
@@ -34,29 +34,51 @@ def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
     assert advice.endswith("--config=configs/drawn_frozen.py")
 
 
+def steps(estimate, count, **options):
+    for _ in range(count):
+        estimate.before_step()
+        estimate.after_step(0, **options)
+
+
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
-    times = iter([100.0, 102.0, 104.0, 106.0])
+    # The step that compiles is not timed; of the others start and end.
+    times = iter([0.0, 100.0, 102.0, 200.0, 202.0, 300.0, 302.0])
     estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    for step in range(3):
-        estimate.after_step(step)
+    steps(estimate, 3)
     assert capsys.readouterr().out == ""
-    estimate.after_step(3)
-    assert "estimated from 3 steps" in capsys.readouterr().out
-    estimate.after_step(4)  # the clock would be exhausted
+    steps(estimate, 1)
+    told = capsys.readouterr().out.strip().splitlines()
+    assert told == time_estimate.tell(config, parts, 2.0, 3)
+    steps(estimate, 1)  # the clock would be exhausted
     assert capsys.readouterr().out == ""
 
 
 def test_a_slow_step_is_enough(config, parts, capsys):
-    times = iter([0.0, 50.0])
-    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    estimate.after_step(0)
-    estimate.after_step(1)
+    times = iter([0.0, 0.0, 50.0])
+    steps(time_estimate.Estimate(config, parts, clock=lambda: next(times)), 2)
     assert "estimated from 1 step after" in capsys.readouterr().out
+
+
+def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
+    times = iter([0.0, 0.0, 3.0])
+    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    steps(estimate, 1)
+    steps(estimate, 1, is_last=True)
+    assert capsys.readouterr().out.strip() == "".join(
+        time_estimate.tell(config, parts, 3.0, 1)
+    )
+
+
+def test_no_guess_beyond_the_cap(parts):
+    short = tiny_runs.tiny(train__max_epochs=2)
+    parts = assembly.with_method(parts, short)
+    (line,) = time_estimate.tell(short, parts, 1.0, 3)
+    assert "about" not in line and line.endswith("at most")
 
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
-    time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0).after_step(0)
+    steps(time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0), 1)
     assert capsys.readouterr().out == ""
 
 
