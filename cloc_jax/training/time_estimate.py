@@ -21,7 +21,7 @@ FORWARD = 1 / 3  # of a training step, what evaluation takes for as many images
 
 
 class Estimate:
-    """Tells it once; call `before_step` and `after_step` around each step."""
+    """Tells it once; call `after_step` after each step."""
 
     def __init__(
         self,
@@ -30,26 +30,26 @@ class Estimate:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._config, self._parts, self._clock = config, parts, clock
-        self._started = self._spent = 0.0
+        self._spent = 0.0
         self._steps = -1  # the one that compiles
         self._is_told = not is_wanted(config)
 
-    def before_step(self) -> None:
-        """Before a step waits for its batch."""
-        if not self._is_told:
-            self._started = self._clock()
-
-    def after_step(self, carry: Any, *, is_last: bool = False) -> None:
+    def after_step(self, carry: Any, began: float, *, is_last: bool) -> None:
         """Waits for the step while it is timed; nothing once the estimate is told.
 
         It is told after a few steps, or where the first epoch ends before evaluation.
+
+        Args:
+            carry: What the step returned.
+            began: When it began to wait for its batch, by the clock.
+            is_last: Whether it ends an epoch.
         """
         if self._is_told:
             return
         jax.block_until_ready(carry)
         self._steps += 1
         if self._steps:
-            self._spent += self._clock() - self._started
+            self._spent += self._clock() - began
         enough = self._steps >= STEPS or self._spent >= ENOUGH_SECONDS or is_last
         if not (self._steps and enough):
             return

@@ -34,36 +34,35 @@ def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
     assert advice.endswith("--config=configs/drawn_frozen.py")
 
 
-def steps(estimate, count, **options):
-    for _ in range(count):
-        estimate.before_step()
-        estimate.after_step(0, **options)
+def steps(estimate, *began, is_last=False):
+    for start in began:
+        estimate.after_step(0, start, is_last=is_last)
 
 
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
-    # The step that compiles is not timed; of the others start and end.
-    times = iter([0.0, 100.0, 102.0, 200.0, 202.0, 300.0, 302.0])
+    times = iter([102.0, 202.0, 302.0])  # the step that compiles is not timed
     estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    steps(estimate, 3)
+    steps(estimate, 0.0, 100.0, 200.0)
     assert capsys.readouterr().out == ""
-    steps(estimate, 1)
+    steps(estimate, 300.0)
     told = capsys.readouterr().out.strip().splitlines()
     assert told == time_estimate.tell(config, parts, 2.0, 3)
-    steps(estimate, 1)  # the clock would be exhausted
+    steps(estimate, 400.0)  # the clock would be exhausted
     assert capsys.readouterr().out == ""
 
 
 def test_a_slow_step_is_enough(config, parts, capsys):
-    times = iter([0.0, 0.0, 50.0])
-    steps(time_estimate.Estimate(config, parts, clock=lambda: next(times)), 2)
+    times = iter([50.0])
+    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    steps(estimate, 0.0, 0.0)
     assert "estimated from 1 step after" in capsys.readouterr().out
 
 
 def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
-    times = iter([0.0, 0.0, 3.0])
+    times = iter([13.0])
     estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    steps(estimate, 1)
-    steps(estimate, 1, is_last=True)
+    steps(estimate, 0.0)
+    steps(estimate, 10.0, is_last=True)
     assert capsys.readouterr().out.strip() == "".join(
         time_estimate.tell(config, parts, 3.0, 1)
     )
@@ -78,7 +77,7 @@ def test_no_guess_beyond_the_cap(parts):
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
-    steps(time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0), 1)
+    steps(time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
     assert capsys.readouterr().out == ""
 
 
