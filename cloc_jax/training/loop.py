@@ -234,13 +234,14 @@ class StageRun:
         every = self.run.config.train
         last = (self.record["epoch"] + 1) * self.batches.steps_per_epoch
         while self.step < last:
+            began = time.monotonic()
             batch, started = next(batches), time.monotonic()
             self.carry = self.step_fn(self.carry, batch)
             self.step += 1
             if self.waits:
                 jax.block_until_ready(self.carry.step)
                 self.waits = time.monotonic() - started > LONG_STEP
-            self.run.estimate.after_step(self.carry)
+            self.run.estimate.after_step(self.carry, began, is_last=self.step == last)
             if self.step % every.log_steps == 0:
                 display.step(self.step, self._read())
             if self.step % every.checkpoint_steps == 0 and self.step < last:

@@ -21,7 +21,7 @@ FORWARD = 1 / 3  # of a training step, what evaluation takes for as many images
 
 
 class Estimate:
-    """Tells it once; call `after_step` after each step, with what the step returned."""
+    """Tells it once; call `after_step` after each step."""
 
     def __init__(
         self,
@@ -30,25 +30,32 @@ class Estimate:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._config, self._parts, self._clock = config, parts, clock
-        self._started: float | None = None
-        self._steps = 0
+        self._spent = 0.0
+        self._steps = -1  # the one that compiles
         self._is_told = not is_wanted(config)
 
-    def after_step(self, carry: Any) -> None:
-        """Waits for the step while it is timed; nothing once the estimate is told."""
+    def after_step(self, carry: Any, began: float, *, is_last: bool) -> None:
+        """Waits for the step while it is timed; nothing once the estimate is told.
+
+        It is told after a few steps, or where the first epoch ends before evaluation.
+
+        Args:
+            carry: What the step returned.
+            began: When it began to wait for its batch, by the clock.
+            is_last: Whether it ends an epoch.
+        """
         if self._is_told:
             return
         jax.block_until_ready(carry)
-        now = self._clock()
-        if self._started is None:
-            self._started = now
-            return
         self._steps += 1
-        spent = now - self._started
-        if self._steps < STEPS and spent < ENOUGH_SECONDS:
+        if self._steps:
+            self._spent += self._clock() - began
+        enough = self._steps >= STEPS or self._spent >= ENOUGH_SECONDS or is_last
+        if not (self._steps and enough):
             return
         self._is_told = True
-        for line in tell(self._config, self._parts, spent / self._steps, self._steps):
+        seconds = self._spent / self._steps
+        for line in tell(self._config, self._parts, seconds, self._steps):
             console.print(f"  {line}", soft_wrap=True)
 
 
@@ -66,6 +73,7 @@ def tell(
 ) -> list[str]:
     """The estimate in words, from the seconds of a training step."""
     epoch = usual = most = 0.0
+    epochs = 2 * config.train.patience
     for index, stage in enumerate(parts.method.stages):
         batches = assembly.sampler(config, parts.dataset, stage, index)
         read = stage.stop.reads if stage.is_scored else ()
@@ -76,14 +84,14 @@ def tell(
         cap = stage.stop.max_epochs
         epoch = max(epoch, one)
         # A guess: pretraining runs to its end, other stages improve for a while.
-        few = min(cap, 2 * config.train.patience) if stage.is_scored else cap
+        few = min(cap, epochs) if stage.is_scored else cap
         usual += few * one
         most += cap * one
     count = f"{steps} step{'s' * (steps > 1)}"
+    guess = f"about {duration(usual)} if stages end after {epochs} epochs, "
     lines = [
-        f"time, estimated from {count} after compilation: "
-        f"{duration(epoch)} per epoch; about {duration(usual)} if stages end after "
-        f"{2 * config.train.patience} epochs, {duration(most)} at most"
+        f"time, estimated from {count} after compilation: {duration(epoch)} per epoch; "
+        f"{guess if usual < most else ''}{duration(most)} at most"
     ]
     if usual > LONG_SECONDS:
         lines.append(

@@ -52,6 +52,13 @@ def history(run):
     return [{k: v for k, v in row.items() if k not in changes} for row in rows]
 
 
+def test_time_is_estimated_before_the_first_epoch_ends(finished):
+    _, process = finished
+    told = re.search(r"after compilation: (\d+) s per epoch", process.stdout)
+    assert told, process.stdout
+    assert told.start() < process.stdout.index("joint   1 ")
+
+
 def test_leaves_all_results(finished):
     run, process = finished
     for name in (

@@ -20,9 +20,9 @@ def parts(config):
 
 
 def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
-    steps = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
+    batches = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
     # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
-    one, two = (steps.steps_per_epoch + n / 8 / 3 for n in (68, 20))
+    one, two = (batches.steps_per_epoch + n / 8 / 3 for n in (68, 20))
     (line,) = time_estimate.tell(config, parts, 3.0, 3)
     assert f"{3 * one:.0f} s per epoch" in line
     assert f"about {20 * 3 * (one + two) / 60:.0f} min if stages end after 20" in line
@@ -34,29 +34,50 @@ def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
     assert advice.endswith("--config=configs/drawn_frozen.py")
 
 
+def steps(estimate, *began, is_last=False):
+    for start in began:
+        estimate.after_step(0, start, is_last=is_last)
+
+
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
-    times = iter([100.0, 102.0, 104.0, 106.0])
+    times = iter([102.0, 202.0, 302.0])  # the step that compiles is not timed
     estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    for step in range(3):
-        estimate.after_step(step)
+    steps(estimate, 0.0, 100.0, 200.0)
     assert capsys.readouterr().out == ""
-    estimate.after_step(3)
-    assert "estimated from 3 steps" in capsys.readouterr().out
-    estimate.after_step(4)  # the clock would be exhausted
+    steps(estimate, 300.0)
+    told = capsys.readouterr().out.strip().splitlines()
+    assert told == time_estimate.tell(config, parts, 2.0, 3)
+    steps(estimate, 400.0)  # the clock would be exhausted
     assert capsys.readouterr().out == ""
 
 
 def test_a_slow_step_is_enough(config, parts, capsys):
-    times = iter([0.0, 50.0])
+    times = iter([50.0])
     estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
-    estimate.after_step(0)
-    estimate.after_step(1)
+    steps(estimate, 0.0, 0.0)
     assert "estimated from 1 step after" in capsys.readouterr().out
+
+
+def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
+    times = iter([13.0])
+    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    steps(estimate, 0.0)
+    steps(estimate, 10.0, is_last=True)
+    assert capsys.readouterr().out.strip() == "".join(
+        time_estimate.tell(config, parts, 3.0, 1)
+    )
+
+
+def test_no_guess_beyond_the_cap(parts):
+    short = tiny_runs.tiny(train__max_epochs=2)
+    parts = assembly.with_method(parts, short)
+    (line,) = time_estimate.tell(short, parts, 1.0, 3)
+    assert "about" not in line and line.endswith("at most")
 
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
-    time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0).after_step(0)
+    steps(time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
     assert capsys.readouterr().out == ""
 
 
