@@ -1,5 +1,6 @@
 """Loading weights from wherever they are, and the job that converts them."""
 
+import os
 import shutil
 import subprocess
 
@@ -219,6 +220,12 @@ def test_what_no_network_was_trained_to_is_refused(name, change, message, tmp_pa
     with pytest.raises(ValueError, match=f"bad.safetensors: these are no.*{message}"):
         loading.convert(str(source), str(target))
     assert not target.exists()
+
+
+def test_a_pipe_holds_nothing_up(tmp_path):
+    os.mkfifo(tmp_path / "net.safetensors")
+    with pytest.raises(ValueError, match="net.safetensors: it is a named pipe"):
+        loading.load(str(tmp_path / "net.safetensors"))
 
 
 def test_missing_and_odd_tensors_are_named(tmp_path):

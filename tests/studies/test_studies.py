@@ -271,15 +271,6 @@ def test_claims_page_follows_the_studies(tmp_path):
     assert "| not shown |" in page.split("## ")[3]
     assert "Not tested" in page.split("## ")[4]
     assert about["command"] in page
-    claims.write_claims(tmp_path, tmp_path / "claims.md")  # its own page again
-    assert (tmp_path / "claims.md").read_text() == page
-    for name, content in (("thesis.md", b"# Claims\n\nmine"), ("x.png", b"\x89PNG")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(FileExistsError, match=f"{name} exists and is no page"):
-            claims.write_claims(tmp_path, tmp_path / name)
-        assert (tmp_path / name).read_bytes() == content
-    with pytest.raises(FileExistsError, match="runs exists and is no page"):
-        claims.write_claims(tmp_path, tmp_path / "runs")
     with pytest.raises(FileNotFoundError, match="holds no study"):
         (tmp_path / "empty").mkdir()
         claims.write_claims(tmp_path / "empty", tmp_path / "claims.md")

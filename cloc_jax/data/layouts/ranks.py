@@ -65,7 +65,7 @@ def _gaps(ranks: Sequence[str]) -> str:
     """The whole numbers that are missing between ranks, in words; "" for none."""
     if not all(rank.isdecimal() and len(rank) < 16 for rank in ranks):
         return ""
-    absent = []
+    absent: list[str] = []
     for lower, upper in itertools.pairwise(map(int, ranks)):
         few = range(lower + 1, min(upper, lower + 1 + GAP))
         absent += map(str, few)

@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, tfjs_files
 from cloc_jax.encoders.weights.pretrained import Weights
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import atomic_files, input_files
 
 MISSING = (
     "Weights can be a safetensors or .pth file of torchvision or timm; a name on the "
@@ -123,7 +123,7 @@ def _bytes(tensors: dict[str, np.ndarray]) -> dict[str, tuple]:
 def _format(path: pathlib.Path) -> str:
     """safetensors, torch, hdf5 or tgz, by the first bytes."""
     try:
-        with path.open("rb") as file:
+        with input_files.open_regular(path) as file:
             head = file.read(16)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}).") from error

@@ -1,0 +1,59 @@
+"""The page of claims is written over no other file."""
+
+import json
+import os
+
+import pytest
+
+from cloc_jax.studies import claims
+
+STUDY = {
+    "command": "python launch.py collapse",
+    "dataset": "koa",
+    "size": [120, 200],
+    "encoder": "resnet50",
+    "is_frozen": True,
+    "seeds": 3,
+    "sentence": "0 of 3 runs collapsed.",
+    "settings": {
+        "all precautions": {"collapsed": 0},
+        "none of them": {"collapsed": 2},
+    },
+}
+
+
+@pytest.fixture
+def studies(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "collapse.json").write_text(json.dumps(STUDY))
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_other_files_stay_as_they_are(studies, tmp_path, add):
+    others = {
+        "thesis.md": b"# Claims\n\nmine",
+        "x.png": b"\x89PNG",
+        "empty.md": b"",
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FileExistsError, match=f"{name} exists and is no page"):
+            claims.write_claims(studies, tmp_path / name, add=add)
+        assert (tmp_path / name).read_bytes() == content
+    os.mkfifo(tmp_path / "pipe.md")
+    for name in ("runs", "pipe.md"):
+        with pytest.raises(FileExistsError, match=f"{name} exists and is no page"):
+            claims.write_claims(studies, tmp_path / name, add=add)
+
+
+def test_its_own_page_is_written_again(studies, tmp_path):
+    target = tmp_path / "claims.md"
+    with pytest.raises(FileNotFoundError, match="no page .*claims.md to add to"):
+        claims.write_claims(studies, target, add=True)
+    assert claims.write_claims(studies, target) == 1
+    page = target.read_text()
+    assert "0 of 3 runs collapsed." in page
+    assert claims.write_claims(studies, target) == 1
+    assert claims.write_claims(studies, target, add=True) == 1
+    assert target.read_text() == page
