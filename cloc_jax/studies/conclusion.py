@@ -48,7 +48,9 @@ def read_predictions(
     folder: pathlib.Path, plan: Plan, ranks: Sequence[str]
 ) -> dict[str, predictions.Predictions]:
     """Predictions of a run by split."""
-    return predictions.read(folder / plan.name / predictions.NAME, ranks)
+    run = RunFolder(folder / plan.name)
+    digest = run.read_metrics().get("files", {}).get(predictions.NAME, "")
+    return predictions.read(run.path / predictions.NAME, ranks, digest)
 
 
 def finish(
