@@ -54,6 +54,7 @@ def test_eight_devices_equal_one(alone, shard_params):
 SMALL = {
     "optimizer__name": "sgd",
     "optimizer__learning_rate": 0.01,
+    "encoder__widths": (4, 8, 16, 32),
     "method__dino__output": 16,
     "method__dino__hidden": 8,
     "method__dino__bottleneck": 4,
@@ -124,7 +125,9 @@ def test_a_step_of_every_method_is_over_the_global_batch(name, index):
     ]
     assert max(moved) > 1e-4
     for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(spread), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        # Relative to the array: sums in another order differ by its largest terms.
+        largest = np.abs(one).max(initial=0.1)
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * largest)
 
 
 def test_what_is_split_and_what_is_copied():
