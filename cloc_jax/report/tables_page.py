@@ -14,6 +14,7 @@ from cloc_jax.runtime import atomic_files
 
 MARKDOWN, HTML = "tables.md", "tables.html"
 QUOTED = "†"
+LONGEST = 240  # letters of a reason why a run is missing
 PROTOCOLS = {
     "frozen": "frozen encoder",
     "partial": "partly trained encoder",
@@ -122,7 +123,7 @@ def write(
     """Writes the Markdown and the HTML page, and returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     commands = list(dict.fromkeys(c for s in summaries for c in s["commands"]))
-    unfinished = {k: v for s in summaries for k, v in s["unfinished"].items()}
+    unfinished = _by_reason(summaries)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
@@ -148,6 +149,17 @@ def write(
     text = markdown(found, commands, unfinished)
     atomic_files.write_text(folder / MARKDOWN, text)
     return [folder / MARKDOWN, folder / HTML]
+
+
+def _by_reason(summaries: Sequence[Summary]) -> dict[str, str]:
+    """Why runs are missing, in a sentence, by the names of all it is true of."""
+    names: dict[str, list[str]] = {}
+    for one in summaries:
+        for name, reason in one["unfinished"].items():
+            first = reason.split("; ")[0]
+            cut = first if len(first) <= LONGEST else f"{first[:LONGEST]}…"
+            names.setdefault(cut, []).append(name)
+    return {", ".join(found): reason for reason, found in names.items()}
 
 
 # --- blocks --------------------------------------------------------------------------

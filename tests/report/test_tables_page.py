@@ -155,6 +155,15 @@ def test_protocols_stand_below_each_other(tmp_path):
     assert "partly trained" in first.title and "whole network" in second.title
 
 
+def test_runs_that_are_missing_for_one_reason_stand_together(tmp_path):
+    one = full()
+    why = "no weights; try again"
+    one["unfinished"] = {"a": why, "b": "lost", "c": why}
+    _, text, html = page(tmp_path, [one], data=["idrid"])
+    assert "- `a, c`: no weights\n- `b`: lost\n" in text
+    assert "<code>a, c</code>: no weights" in html
+
+
 def test_the_page_needs_nothing_else(tmp_path):
     one = full()
     one["unfinished"] = {"<b>run</b>": "failed with <script>"}

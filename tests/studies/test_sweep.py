@@ -7,7 +7,7 @@ import pytest
 from tiny_runs import by_name, clean, final_state
 
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.studies import run_plan, sweep
+from cloc_jax.studies import engines, run_plan, sweep
 from cloc_jax.studies.engines import training_tasks
 from cloc_jax.training import loop
 
@@ -188,3 +188,15 @@ def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not a sweep"):
         sweep.sweep(frozen(), tmp_path, vary=[], seeds=1)
+
+
+def test_a_run_that_cannot_be_trained_is_an_error_or_listed(tmp_path):
+    settings = sweep.combinations(["encoder.name=small;unheard_of"])
+    plans = run_plan.plan_runs(frozen(), settings, seeds=1, is_resolved=False)[1:]
+    with pytest.raises(ValueError, match="encoder.name is 'unheard_of'"):
+        engines.carry_out(plans, tmp_path / "sweep")  # before anything is trained
+    failed = engines.carry_out(plans, tmp_path / "tables", is_open=True)
+    assert list(failed) == ["name=unheard_of,seed=0"]
+    assert "encoder.name is 'unheard_of'" in failed[plans[0].name]
+    kept = json.loads((tmp_path / "tables" / "failed.json").read_text())
+    assert failed.items() <= kept.items()

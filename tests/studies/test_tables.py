@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import miniatures
+import numpy as np
 import pytest
 from launching import ROOT, TINY, launch
 
@@ -15,7 +16,8 @@ from cloc_jax.data import datasets
 from cloc_jax.jobs import tables, tables_flags
 from cloc_jax.report import table_rows, tables_page
 from cloc_jax.runtime import sharding
-from cloc_jax.studies.tables import table_job, table_plans
+from cloc_jax.scoring import predictions
+from cloc_jax.studies.tables import summaries, table_job, table_plans
 from cloc_jax.studies.tables.table_plans import Request
 
 
@@ -233,6 +235,51 @@ def test_a_dry_run_answers_without_jax(tmp_path):
         capture_output=True,
     )
     assert not any(tmp_path.iterdir())  # it writes nothing
+
+
+def test_no_folder_of_this_machine_is_passed_on(tmp_path):
+    run = tmp_path / "cloc"
+    run.mkdir()
+    listed = [
+        {"name": name, "setting": name, "seed": 0, "dataset": "koa"}
+        | {"protocol": "whole", "command": "launch"}
+        for name in ("cloc", "ce")
+    ]
+    assert summaries.summarize(tmp_path, listed, {}) is None  # none is finished
+    counts = np.array([[2, 1], [0, 3]])
+    scores = {
+        **dict.fromkeys(summaries.SCORES, 0.5),
+        "boundaries": {"0|1": {"error_rate": 1 / 6, "crossing_rate": 1 / 6}},
+        "confusion": counts.tolist(),
+    }
+    found = {
+        "final": {"val": scores, "test": scores},
+        "ranks": ["0", "1"],
+        "critical": ["0|1"],
+        "stages": [{"name": "fit", "title": "", "epochs": 2, "seconds": 1.0}],
+        "margins": {},
+        "readouts": {},
+        "environment": {"device": "cpu x1"},
+    }
+    (run / "metrics.json").write_text(json.dumps(found))
+    (run / "config.json").write_text(
+        json.dumps(load("synthetic", "whole").to_dict(), default=list)
+    )
+    images = {"train": 8, "val": 6, "test": 6}
+    (run / "dataset.json").write_text(json.dumps({"images": images}))
+    true, predicted = (np.repeat(a.ravel(), counts.ravel()) for a in np.indices((2, 2)))
+    names = [str(i) for i in range(6)]
+    one = predictions.Predictions(names, true, predicted, None)
+    predictions.write(run / predictions.NAME, {"val": one, "test": one}, ["0", "1"])
+    failed = {"ce": "no /home/me/koa/train, see https://example.org/a/b (/tmp/x.log)"}
+    summary = summaries.summarize(tmp_path, listed, failed)
+    assert summary["unfinished"] == {
+        "ce": "no …/train, see https://example.org/a/b (…/x.log)"
+    }
+    # One of six is wrong: as p (1 - p) / (n - 1) has it.
+    variance = summary["settings"]["cloc"]["images_variance"]["final"]
+    assert variance["accuracy"] == pytest.approx(5 / 36 / 5)
+    assert variance["error 0|1"] == variance["mae"] == variance["accuracy"]
 
 
 def test_a_page_from_summaries_that_are_none(tmp_path):

@@ -20,7 +20,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.engines import claim_files
 from cloc_jax.studies.engines.task_files import FOLDER as TASKS
 from cloc_jax.studies.engines.task_files import Task, is_finished, make_tasks
-from cloc_jax.studies.run_plan import Plan
+from cloc_jax.studies.run_plan import Plan, resolved
 
 ENGINES = ("local", "slurm", "ray")
 LISTED, FAILED = "sweep.json", "failed.json"
@@ -61,8 +61,8 @@ def carry_out(
       plans: the runs.
       folder: each run has its own below it.
       options: where and how.
-      is_open: whether the folder may hold further runs than these, and nothing is
-        raised where none of these finished.
+      is_open: whether the folder may hold further runs than these, and a run that
+        cannot be trained as it is set is listed like any other that fails.
       entries: what the list of runs says of each besides its settings, by name.
     """
     engine = _engine(options.engine)
@@ -71,6 +71,11 @@ def carry_out(
     waiting = [p for p in plans if not is_finished(folder, p)]
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
+    if options.is_local and not is_open:
+        # Before anything is trained; elsewhere workers say it of their own runs.
+        from cloc_jax.studies.engines import training_tasks
+
+        training_tasks.check([resolved(p) for p in waiting])
     failed = engine(make_tasks(waiting), folder, options) if waiting else {}
     _note_failures(folder, plans, failed)
     for name, reason in failed.items():

@@ -20,9 +20,6 @@ def train(
     """Trains tasks in turn; why runs did not finish, by their name."""
     import jax  # late: the drivers of other engines never load it
 
-    from cloc_jax.studies.engines import training_tasks
-
-    training_tasks.check([resolved(p) for task in tasks for p in task.plans])
     if jax.process_count() > 1:
         # All processes must do the same, so none of them may go on alone.
         return _train_in_step(tasks, folder)

@@ -46,7 +46,7 @@ def summarize(
         else:
             reason = failed.get(run["name"], "not trained yet")
             # Summaries are passed on; folders of this machine are not.
-            unfinished[run["name"]] = re.sub(r"(?<!:)/[^\s:]*/", "…/", reason)
+            unfinished[run["name"]] = re.sub(r"(?<![\w:/.])/[^\s:]*/", "…/", reason)
     if not by_setting:
         return None
     settings = {name: _setting(folder, own) for name, own in by_setting.items()}

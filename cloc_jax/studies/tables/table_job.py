@@ -130,9 +130,10 @@ def dry_run(planned: Planned, folder: pathlib.Path) -> None:
 
 
 def _estimate(known: float, unknown: int) -> str:
+    spent = f"about {known:.1f} hours" if known >= 1 else f"about {60 * known:.0f} min"
     if not unknown:
-        return f"about {known:.1f} hours on one machine like those of the finished runs"
-    more = f"about {known:.1f} hours, and " if known else ""
+        return f"{spent} left, on one machine like those of the finished runs"
+    more = f"{spent}, and " if known else ""
     return (
         f"{more}{unknown} runs of which none like them is finished, so that their time "
         "is not known yet"
