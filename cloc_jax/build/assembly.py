@@ -57,7 +57,7 @@ def build(
             f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
             f"are {', '.join(boundaries)}."
         )
-    mesh = sharding.make_mesh(config.mesh.devices)
+    mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
         if config.train[name] < 1:

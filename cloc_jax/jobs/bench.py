@@ -18,6 +18,7 @@ def bench(
     batches: Sequence[int],
     rounds: int,
     devices: Sequence[int],
+    meshes: Sequence[tuple[int, ...]] = (),
     **of_loss: Any,
 ) -> list[cells.Cell]:
     """Runs one benchmark, prints its table and writes bench.jsonl and a plot.
@@ -33,7 +34,7 @@ def bench(
     elif what == "step":
         found = step.bench_step(config, devices=devices, **common)
     else:
-        found = step.bench_scaling(config, **common)
+        found = step.bench_scaling(config, meshes=meshes, **common)
     console.print(cells.table(found))
     for line in cells.growths(found):
         console.print(line)

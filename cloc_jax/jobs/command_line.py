@@ -5,6 +5,7 @@ launch.py hands them to ml_collections.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -65,6 +66,14 @@ def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list
         return values
 
     return read
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    """Reads shapes of meshes with commas between them, such as 8,2x4."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", word) for word in words):
+        raise argparse.ArgumentTypeError(f"got {text}; give such as 8,2x4,1x8")
+    return [tuple(map(int, word.split("x"))) for word in words]
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -230,6 +239,14 @@ def _bench(p: argparse.ArgumentParser) -> None:
         help="batch sizes",
     )
     p.add_argument("--devices", type=counts, default=[1], help="device counts")
+    p.add_argument(
+        "--meshes",
+        type=shapes,
+        default=[],
+        metavar="8,2x4",
+        help="of --what=scaling: device counts, or copies x parts of the parameters "
+        "(default: 1, 2, 4, … devices)",
+    )
     p.add_argument(
         "--rounds",
         type=at_least(1),

@@ -239,6 +239,7 @@ def run_bench(request: Request) -> int:
         pathlib.Path(arguments.run or "runs/bench"),
         batches=arguments.batches,
         devices=arguments.devices,
+        meshes=arguments.meshes,
         rounds=arguments.rounds,
         dims=arguments.dims,
         dtypes=types,
