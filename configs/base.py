@@ -187,6 +187,10 @@ def get_config() -> ConfigDict:
     # Over which a batch is split, or, on frozen features, the runs of a sweep; 0 for
     # all there are.
     config.mesh.devices = 0
+    # Two numbers with that product, such as (2, 4) for 8 devices: two copies of the
+    # parameters, each split into four parts, for devices of which four talk fast. ()
+    # for what shard_params says.
+    config.mesh.shape = ()
     # Split large parameters over the devices too; saves memory, costs communication.
     config.mesh.shard_params = False
 

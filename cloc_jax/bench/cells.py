@@ -114,6 +114,7 @@ def table(cells: Sequence[Cell]) -> Table:
         "dim": str,
         "dtype": str,
         "devices": str,
+        "mesh": str,
         "milliseconds": "{:.2f}".format,
         "quartiles": lambda q: f"{q[0]:.2f}-{q[1]:.2f}",
         "times_floor": "{:.1f}".format,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
@@ -77,16 +77,6 @@ def number_of_ranks(config: ConfigDict, given: int = 0) -> int:
             "files only, and none are read here; add --ranks=N."
         )
     return found
-
-
-def target_mesh(devices: list[Any]) -> Mesh:
-    """The mesh that a run has on these devices."""
-    return jax.make_mesh(
-        (len(devices),),
-        (sharding.AXIS,),
-        axis_types=(AxisType.Auto,),
-        devices=devices,
-    )
 
 
 def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program]:

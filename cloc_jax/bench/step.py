@@ -1,5 +1,6 @@
 """Benchmark of the very training step of a configuration."""
 
+import math
 from collections.abc import Sequence
 from importlib import util
 
@@ -30,20 +31,37 @@ def bench_step(
         for batch in batches:
             programs, mesh = step_programs(config, batch, count)
             common = {"batch": batch, "devices": mesh.size}
+            if len(mesh.axis_names) > 1:
+                common["mesh"] = "x".join(map(str, mesh.devices.shape))
             cells += measure(programs, common, rounds, 0)
     return cells
 
 
 def bench_scaling(
-    config: ConfigDict, *, batches: Sequence[int], rounds: int
+    config: ConfigDict,
+    *,
+    batches: Sequence[int],
+    rounds: int,
+    meshes: Sequence[tuple[int, ...]] = (),
 ) -> list[Cell]:
-    """Step time and communication on 1, 2, 4, … devices with the same batch."""
+    """Step time and communication on meshes, or 1, 2, 4, … devices, with equal batches.
+
+    A mesh is a number of devices, or how many copies and parts of the parameters.
+    """
     available = len(jax.devices())
     if available == 1:
         console.print(
             "one device only; to try several on a CPU set the variable "
             "XLA_FLAGS=--xla_force_host_platform_device_count=8"
         )
+    cells = []
+    for shape in meshes:
+        changed = config.copy_and_resolve_references()
+        changed.mesh.shape = shape if len(shape) > 1 else ()
+        devices = [math.prod(shape)]
+        cells += bench_step(changed, batches=batches, devices=devices, rounds=rounds)
+    if meshes:
+        return cells
     counts = [2**i for i in range(available.bit_length()) if 2**i <= available]
     return bench_step(config, batches=batches, devices=counts, rounds=rounds)
 

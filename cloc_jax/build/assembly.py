@@ -69,7 +69,7 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     """
     encoder.check(config)
     check_critical(config, dataset.ranks)
-    mesh = sharding.make_mesh(config.mesh.devices)
+    mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
         if config.train[name] < 1:

@@ -22,6 +22,7 @@ def bench(
     of: str = "mmnp",
     dtypes: Sequence[str] = ("float32",),
     algorithms: Sequence[str] = (),
+    meshes: Sequence[tuple[int, ...]] = (),
     **of_loss: Any,
 ) -> list[cells.Cell]:
     """Runs one benchmark, prints its table and writes bench.jsonl and a plot.
@@ -50,7 +51,7 @@ def bench(
     elif what == "step":
         found = step.bench_step(config, devices=devices, **common)
     else:
-        found = step.bench_scaling(config, **common)
+        found = step.bench_scaling(config, meshes=meshes, **common)
     console.print(cells.table(found))
     for line in [*cells.growths(found), *cells.ratios(found)]:
         console.print(line)

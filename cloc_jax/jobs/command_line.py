@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from cloc_jax.jobs import tables_flags
-from cloc_jax.jobs.flag_values import at_least, numbers
+from cloc_jax.jobs.flag_values import at_least, numbers, shapes
 from cloc_jax.runtime.printable import printable
 
 FULL, OF_RUN = "any setting", "where things are"
@@ -286,6 +286,14 @@ def _bench(p: argparse.ArgumentParser) -> None:
         help="batch sizes",
     )
     p.add_argument("--devices", type=counts, default=[1], help="device counts")
+    p.add_argument(
+        "--meshes",
+        type=shapes,
+        default=[],
+        metavar="8,2x4",
+        help="of --what=scaling: device counts, or copies x parts of the parameters "
+        "(default: 1, 2, 4, … devices)",
+    )
     p.add_argument(
         "--rounds",
         type=at_least(1),

@@ -81,7 +81,7 @@ def compile_run(
 
 
 def _of_target(config, target, num_ranks, batches, kinds, measured_rounds) -> list[Row]:
-    mesh = compiled_programs.target_mesh(targets.mesh_devices(target))
+    mesh = sharding.mesh_of(targets.mesh_devices(target), config.mesh.shape)
     rows: list[Row] = []
     for batch in batches:
         changed = config.copy_and_resolve_references()

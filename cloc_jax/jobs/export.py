@@ -134,10 +134,11 @@ def _card(
 ) -> str:
     config, data = run.config, run.folder.read_dataset()
     tables: dict[str, Any] = {}
+    chooses = decision is not None and decision.chooses_labels
     if results:
-        name = "most likely grade" if decision else "test"
+        name = "most likely grade" if chooses else "test"
         tables[name] = results["final"]["test"]
-    if decision and "test" in found:
+    if decision and chooses and "test" in found:
         scores = model_card.decided_scores(decision, found["test"], run.ranks)
         tables["saved decision"] = scores
     frozen = encoder.frozen_groups(config)

@@ -1,6 +1,7 @@
 """Readers of what is given to flags: each says what came and what was wanted."""
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
 
@@ -49,3 +50,11 @@ def words(known: Sequence[str]) -> Callable[[str], list[str]]:
         return list(dict.fromkeys(found))
 
     return read
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    """Reads shapes of meshes with commas between them, such as 8,2x4."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", word) for word in words):
+        raise argparse.ArgumentTypeError(f"got {text}; give such as 8,2x4,1x8")
+    return [tuple(map(int, word.split("x"))) for word in words]

@@ -361,6 +361,7 @@ def run_bench(request: Request) -> int:
         pathlib.Path(arguments.run or "runs/bench"),
         batches=arguments.batches,
         devices=arguments.devices,
+        meshes=arguments.meshes,
         rounds=arguments.rounds,
         steps=arguments.steps,
         of=arguments.loss,

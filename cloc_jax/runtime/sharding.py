@@ -1,13 +1,15 @@
 """Spreading batches and parameters over a mesh of devices.
 
-The mesh has one axis. The batch is split along it; parameters are copied to every
-device, or split along it too where one of their axes divides (as in FSDP), which saves
-memory and costs communication. Either way a step computes what one device would: losses
-and batch statistics are those of the whole batch.
+The mesh has one axis, "data", along which the batch is split; parameters are copied to
+every device, or split along it too where one of their axes divides (as in FSDP), which
+saves memory and costs communication. Or it has a second one, "shard": the batch is
+split along both, parameters along "shard" only (hybrid sharding: within a host, say,
+whose devices talk fast, and copied from host to host). In any case a step computes what
+one device would: losses and batch statistics are those of the whole batch.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,11 +18,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 AXIS = "data"
+AXES = (AXIS, "shard")
 SMALLEST_SPLIT = 2**12  # elements; smaller arrays are cheaper to copy than to gather
 
 
-def make_mesh(devices: int = 0) -> Mesh:
-    """A mesh of the first `devices` devices of all processes; 0 for all of them."""
+def make_mesh(devices: int = 0, shape: Sequence[int] = ()) -> Mesh:
+    """A mesh of the first `devices` devices of all processes; 0 for all of them.
+
+    `shape` is how many there are along AXES; () for one axis.
+    """
     available = jax.devices()
     count = devices or len(available)
     if not 1 <= count <= len(available):
@@ -33,10 +39,22 @@ def make_mesh(devices: int = 0) -> Mesh:
             f"mesh.devices is {devices}, but a run of {jax.process_count()} processes "
             f"uses all {len(available)} devices; use 0."
         )
+    return mesh_of(available[:count], shape)
+
+
+def mesh_of(devices: Sequence[Any], shape: Sequence[int] = ()) -> Mesh:
+    """A mesh of these devices, which need not be here."""
+    sizes = tuple(shape) or (len(devices),)
+    if len(sizes) > len(AXES) or math.prod(sizes) != len(devices) or min(sizes) < 1:
+        raise ValueError(
+            f"mesh.shape is {tuple(shape)}, but there are {len(devices)} devices; give "
+            "two numbers with that product, such as (2, 4) for 8: copies of the "
+            "parameters, and parts of each."
+        )
     # Explicit axes, the default, would refuse the contrast over a split batch.
-    return jax.make_mesh(
-        (count,), (AXIS,), axis_types=(AxisType.Auto,), devices=available[:count]
-    )
+    types = (AxisType.Auto,) * len(sizes)
+    names = AXES[: len(sizes)]
+    return jax.make_mesh(sizes, names, axis_types=types, devices=devices)
 
 
 def platform(mesh: Mesh) -> str:
@@ -63,7 +81,11 @@ def check_batch(batch_size: int, mesh: Mesh) -> None:
 
 def split_batch(mesh: Mesh) -> NamedSharding:
     """Sharding of arrays whose first axis is the batch."""
-    return NamedSharding(mesh, P(AXIS))
+    return NamedSharding(mesh, P(_batch_axes(mesh)))
+
+
+def _batch_axes(mesh: Mesh) -> str | tuple[str, ...]:
+    return mesh.axis_names if len(mesh.axis_names) > 1 else AXIS
 
 
 def copied(mesh: Mesh) -> NamedSharding:
@@ -72,14 +94,20 @@ def copied(mesh: Mesh) -> NamedSharding:
 
 
 def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
-    """Sharding of every array of a state: its longest axis that divides, or copied."""
+    """Sharding of every array of a state: its longest axis that divides, or copied.
+
+    A mesh with the axis "shard" splits parameters along that one, asked or not.
+    """
+    name = mesh.axis_names[-1]
+    parts = mesh.shape[name]
+    is_split = shard_params or name != AXIS
 
     def one(leaf) -> NamedSharding:
-        axes = [a for a, n in enumerate(leaf.shape) if n % mesh.size == 0]
-        if not shard_params or not axes or math.prod(leaf.shape) < SMALLEST_SPLIT:
+        axes = [a for a, n in enumerate(leaf.shape) if n % parts == 0]
+        if not is_split or not axes or math.prod(leaf.shape) < SMALLEST_SPLIT:
             return copied(mesh)
         axis = max(axes, key=lambda a: leaf.shape[a])
-        return NamedSharding(mesh, P(*(None,) * axis, AXIS))
+        return NamedSharding(mesh, P(*(None,) * axis, name))
 
     return jax.tree.map(one, state)
 
@@ -91,14 +119,14 @@ def over_batch(loss: Callable, mesh: Mesh) -> Callable:
     with its share of the batch, and the result with (embeddings, labels, margins,
     where). XLA could split the loss by itself, but not along the anchors throughout.
     """
-    axis_name = AXIS if mesh.size > 1 else None
+    axis_name = _batch_axes(mesh) if mesh.size > 1 else None
 
     def of_share(embeddings, labels, margins, where):
         return loss(embeddings, labels, margins, where=where, axis_name=axis_name)
 
     if axis_name is None:
         return of_share
-    split = P(AXIS)
+    split = P(axis_name)
     return jax.shard_map(
         of_share, mesh=mesh, in_specs=(split, split, P(), split), out_specs=P()
     )

@@ -9,12 +9,13 @@ from tiny_runs import stage_parts, tiny
 
 from cloc_jax.bench import compiled_programs, hlo_costs
 from cloc_jax.jobs import compile as compile_job
+from cloc_jax.runtime import sharding
 
 CLOC = ["step joint", "step refine", "evaluation", "loss dense"]
 
 
 def mesh_of(count):
-    return compiled_programs.target_mesh(jax.devices()[:count])
+    return sharding.make_mesh(count)
 
 
 def shapes(tree):

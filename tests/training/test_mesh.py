@@ -130,6 +130,39 @@ def test_a_step_of_every_method_is_over_the_global_batch(name, index):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * largest)
 
 
+@pytest.mark.slow
+def test_hybrid_sharding_equals_one_device(alone):
+    carry, step = three_steps(mesh__devices=8, mesh__shape=(2, 4))
+    assert step._cache_size() == 1
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
+    kernel = carry.model.params["head"]["linear1"]["kernel"][...]
+    assert kernel.sharding.spec == PartitionSpec(None, "shard")
+    # Four parts, and two devices hold the same one.
+    assert kernel.addressable_shards[0].data.size * 4 == kernel.size
+
+
+def test_a_mesh_of_two_axes():
+    mesh = sharding.make_mesh(8, (2, 4))
+    assert dict(mesh.shape) == {"data": 2, "shard": 4}
+    batch = sharding.place_batch({"x": np.arange(16)}, mesh)["x"]
+    assert batch.addressable_shards[0].data.shape == (2,)
+    state = {"large": jnp.zeros((3, 3, 64, 128), jnp.float32)}
+    split = sharding.state_shardings(state, mesh, shard_params=False)
+    assert split["large"].spec == PartitionSpec(None, None, None, "shard")
+    total = sharding.over_batch(
+        lambda z, y, m, where, axis_name: jax.lax.psum(jnp.sum(z), axis_name), mesh
+    )
+    ones = jnp.ones(16, jnp.float32)
+    assert total(ones, ones, ones, ones) == 16
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (8, 2), (2, 2, 2), (0, 8)])
+def test_a_shape_that_does_not_fit_the_devices(shape):
+    with pytest.raises(ValueError, match="there are 8 devices; give two numbers"):
+        sharding.make_mesh(8, shape)
+
+
 def test_what_is_split_and_what_is_copied():
     mesh = sharding.make_mesh(8)
     state = {
