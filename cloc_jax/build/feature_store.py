@@ -70,6 +70,8 @@ def _checked(listed: pathlib.Path) -> list[str]:
     try:
         about = checked_files.opened(text)
         names = list(about["names"])
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("its names are no list of texts")
     except (ValueError, KeyError, TypeError) as error:
         raise checked_files.Damaged(listed, str(error), "") from None
     if "sha256" in about:

@@ -209,7 +209,7 @@ def test_features_of_files_are_known_by_content(monkeypatch, tmp_path, cache):
     for listed in cache.glob("*/*.json"):
         names = [
             f"{name.split()[0]} {file.st_size} {file.st_mtime_ns}"
-            for name in json.loads(listed.read_text())
+            for name in json.loads(listed.read_text())["names"]
             for file in [(root / name.split()[0]).stat()]
         ]
         listed.write_text(json.dumps(names))
