@@ -113,7 +113,16 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         estimate = time_estimate.Estimate(config, parts)
         run = Run(config, parts, folder, checkpoints, requests, scalars, estimate)
         while record["stage"] < len(parts.method.stages):
+            name = parts.method.stages[record["stage"]].name
             record = StageRun(run, record).train()
+            # A request that came while the stage handed over its model.
+            if number := processes.largest(requests.number):
+                raise interrupts.Interrupted(
+                    number,
+                    f"stopped after stage {name}; everything is saved in "
+                    f"{folder.checkpoints}. Continue with the same command and "
+                    "--resume.",
+                )
     checkpoints.close()
     return True
 

@@ -14,7 +14,7 @@ from tiny_runs import clean
 from cloc_jax.build import assembly, trained_run
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.report import finished_run, run_scores
-from cloc_jax.runtime import checked_files, checkpoint
+from cloc_jax.runtime import checked_files, checkpoint, interrupts
 from cloc_jax.runtime.checked_files import KEY, SEAL, Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
@@ -98,6 +98,21 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_no_result(config, parts, run, c
     run_scores.score(TrainedRun(config, run, parts), parts)
     assert run.read_metrics()["final"] == scores["final"]
     assert (run.path / predictions.NAME).read_bytes() == table
+
+
+def test_a_request_during_the_last_hand_over_is_answered(config, run, monkeypatch):
+    run.metrics.unlink()
+    original = loop.StageRun._hand_over
+
+    def hand_over(stage):
+        stage.run.requests.number = 2
+        return original(stage)
+
+    monkeypatch.setattr(loop.StageRun, "_hand_over", hand_over)
+    with pytest.raises(interrupts.Interrupted, match="after stage fit.*--resume"):
+        loop.train(config, run, resume=True)
+    monkeypatch.undo()
+    assert loop.train(config, run, resume=True)
 
 
 def test_a_damaged_model_is_never_used(config, run):
