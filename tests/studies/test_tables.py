@@ -266,7 +266,8 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
         json.dumps(load("synthetic", "whole").to_dict(), default=list)
     )
     images = {"train": 8, "val": 6, "test": 6}
-    (run / "dataset.json").write_text(json.dumps({"images": images}))
+    about = {"images": images, "ranks": ["0", "1"], "sha256": "0"}
+    (run / "dataset.json").write_text(json.dumps(about))
     true, predicted = (np.repeat(a.ravel(), counts.ravel()) for a in np.indices((2, 2)))
     names = [str(i) for i in range(6)]
     one = predictions.Predictions(names, true, predicted, None)
