@@ -23,8 +23,19 @@ _AXIS = re.compile(r"'(\w+)'=(\d+)")
 _USED = re.compile(r"'(\w+)'(?::\(\d+\)(\d+))?")  # a part of an axis: 'x':(2)4
 _KERNEL = re.compile(r'custom_call_target="([^"]+)"')
 _TRITON = re.compile(r'"kind":"(__triton[^"]*)"')
-# Custom calls that do no work: hints of one compiler pass to another.
-_HINTS = ("Sharding", "SPMD", "annotate", "AllocateBuffer", "Assume", "xla.sdy")
+# Custom calls that are no kernels: hints of one pass to another, and what XLA's TPU
+# compiler calls its own.
+_HINTS = (
+    "Sharding",
+    "SPMD",
+    "annotate",
+    "AllocateBuffer",
+    "Assume",
+    "xla.sdy",
+    "AsyncCollective",
+    "GatherScatterIndices",
+    "ZeroCrop",
+)
 
 
 class Collective(NamedTuple):

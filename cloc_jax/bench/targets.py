@@ -217,6 +217,8 @@ def set_up(target: Target, most_devices: int = 0) -> None:
     if target.platform == "tpu":
         # Else libtpu asks the metadata server of Google's cloud, and waits.
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+        # Else it allows one process at a time, as if that had the chips.
+        os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
@@ -244,7 +246,8 @@ def mesh_devices(target: Target) -> list[Any]:
             found = topologies.get_topology_desc(name, "tpu", **several)
         except jax.errors.JaxRuntimeError as error:
             raise ValueError(
-                f"libtpu does not know the slice {name}: {str(error).splitlines()[0]}"
+                f"libtpu does not describe the slice {name}: "
+                f"{str(error).splitlines()[0]}"
             ) from error
         return list(found.devices)[: target.devices]
     layout = f"1x{target.groups}x{target.per_group}"
