@@ -23,9 +23,10 @@ from cloc_jax.runtime import checked_files
 
 KEPT = "identical.json"  # beside prepared images
 HASH_SIDE = 16  # 256 bits
-# Bits that may differ. Up to 18, RetinaMNIST has 21 pairs, all of one eye; its first
-# pair of two people is at 20, IDRiD's at 26, KOA's at 34, of 34 million pairs. 64 bits
-# would be too few to tell images apart: KOA has 199 pairs that differ in 4 or less.
+# Bits that may differ, chosen on these three sets: up to 18, RetinaMNIST has 21 pairs
+# that look like one eye; its first pair that does not is at 20, IDRiD's at 26, KOA's
+# (by patient) at 34. It misses some: IDRiD 013 and 397 look like one eye, at 28. 64
+# bits would be too few: KOA has 199 pairs that differ in 4 or less.
 NEAR_BITS = 18
 MOST_PAIRS = 10_000  # that are listed
 FLAT = 2.0  # standard deviation of grey levels below which an image shows nothing
