@@ -206,12 +206,22 @@ def _carved_before(
 
 def _read(path: pathlib.Path) -> dict[str, list[str]]:
     """The ids of each split that a file lists."""
-    return checked_files.read_json(
-        path,
-        remedy="Put back a copy; without the file the splits are carved anew, and some "
-        "images may change sides.",
-        fields=("splits",),
-    )["splits"]
+    remedy = (
+        "Put back a copy; without the file the splits are carved anew, and some images "
+        "may change sides."
+    )
+    found = checked_files.read_json(path, remedy=remedy, fields=("splits",))["splits"]
+    # A list of an earlier version has no checksum.
+    known = {*SPLITS, carving.CALIBRATION}
+    is_list = isinstance(found, dict) and all(
+        split in known
+        and isinstance(ids, list)
+        and all(isinstance(id_, str) for id_ in ids)
+        for split, ids in found.items()
+    )
+    if not is_list:
+        raise checked_files.Damaged(path, "it does not list ids by split", remedy)
+    return found
 
 
 def write(
@@ -229,7 +239,7 @@ def write(
         # Images that are missing for a while come back to where they were.
         here = {item.id for item in items}
         for split, ids in _read(path).items():
-            lists[split] = sorted({*lists[split], *(set(ids) - here)})
+            lists[split] = sorted({*lists.get(split, ()), *(set(ids) - here)})
     about = {"settings": dict(settings), "splits": lists}
     text = json.dumps(checked_files.sealed(about), indent=1)
     if path.exists() and path.read_text() == text:

@@ -255,3 +255,15 @@ def test_too_few_images_for_calibration():
     some = sorted(some + items(3, split=lambda i: "test", start=6))
     with pytest.raises(ValueError, match="or go without: --config.data.calibration"):
         divide(some, calibration_fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [None, [], {"train": None}, {"train": [True]}, {"train": [["a"]]}, {"odd": []}],
+)
+def test_saved_splits_of_another_form(tmp_path, lists):
+    """Without a checksum, as earlier versions wrote them."""
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps({"settings": {}, "splits": lists}))
+    with pytest.raises(ValueError, match="splits.json is damaged: it does not list"):
+        splits._read(path)
