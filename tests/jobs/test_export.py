@@ -192,7 +192,7 @@ def test_rebuilt_from_weights_and_configuration(handed_over):
     out = handed_over[2]
     predict = prediction_program.rebuild(out, base.get_config())
     wanted = cloc_jax.load(out)(ARRAYS)
-    found = predict(np.stack(ARRAYS))
+    found = predict(jax.numpy.asarray(np.stack(ARRAYS)))
     np.testing.assert_array_equal(found["label"], wanted.labels)
     np.testing.assert_allclose(found["probabilities"], wanted.probabilities, rtol=1e-5)
 
