@@ -210,10 +210,10 @@ CLAIMS = (
         "Gaps between the thresholds of a cumulative link model are closer to the true "
         "ones than CLOC's margins.",
         "not asked there; on drawn knees the truth is known. Errors are multiples of "
-        "what equal shares would err by, a scale that was chosen after plain errors had "
-        "shown no difference here: three widths and four gaps are not comparable without "
-        "it. Where permuted labels give the same, neither follows more than the sizes of "
-        "the ranks",
+        "what equal shares would err by, a scale that was chosen after plain errors "
+        "had shown no difference here: three widths and four gaps are not comparable "
+        "without it. Where permuted labels give the same, neither follows more than "
+        "the sizes of the ranks",
         _closer_gaps,
     ),
     Claim(
