@@ -145,7 +145,7 @@ class _Part:
         pairs = zip(self._filling, jax.tree.leaves(state), strict=True)
         return {f: np.asarray(leaf) for f, leaf in pairs if isinstance(f, str)}
 
-    def filled(self, arrays: Mapping[str, Array]) -> Any:
+    def filled(self, arrays: Mapping[str, Array | np.ndarray]) -> Any:
         """The state with these arrays."""
         leaves = [
             jnp.asarray(arrays[f]) if isinstance(f, str) else f() for f in self._filling
