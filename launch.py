@@ -22,7 +22,8 @@ from ml_collections import ConfigDict, config_flags
 
 from cloc_jax.build import saved_config
 from cloc_jax.jobs import command_line
-from cloc_jax.jobs.runners import RUNNERS, Request
+from cloc_jax.jobs.request import Request
+from cloc_jax.jobs.runners import RUNNERS
 from cloc_jax.runtime import os_errors, process_guard
 from cloc_jax.runtime.printable import printable
 

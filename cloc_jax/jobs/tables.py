@@ -53,7 +53,7 @@ def make(
 
     Args:
       wanted: what is asked for.
-      request: the `runners.Request` of the command.
+      request: the `request.Request` of the command.
       options: where and how runs are trained.
       place: folder of the runs.
     """

@@ -18,7 +18,8 @@ from launching import ROOT, TINY, launch
 from tiny_runs import arrays
 
 import launch as launcher
-from cloc_jax.jobs import command_line, predict, runners
+from cloc_jax.jobs import command_line, predict
+from cloc_jax.jobs import request as requests
 from cloc_jax.report import run_scores
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
@@ -515,7 +516,7 @@ def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):
     config = launcher.schema()
     config.method.name = name
     none = argparse.Namespace()
-    runners.say_ignored(runners.Request(none, config, "x", words, launcher.schema))
+    requests.say_ignored(requests.Request(none, config, "x", words, launcher.schema))
     printed = capsys.readouterr().out
     assert (said in printed) if said else (printed == "")
 

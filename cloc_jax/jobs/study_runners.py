@@ -1,0 +1,191 @@
+"""Runners of jobs that train many runs, or read what many runs found."""
+
+import argparse
+import pathlib
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cloc_jax.jobs.request import (
+    Request,
+    check_methods,
+    run_folder,
+    start,
+)
+from cloc_jax.runtime import environment
+
+if TYPE_CHECKING:
+    from cloc_jax.studies import engines
+
+
+def run_sweep(request: Request) -> int:
+    check_methods(request, request.arguments.vary)
+    found = engine_options(request.arguments)
+
+    def run(place: pathlib.Path) -> bool:
+        from cloc_jax.studies import sweep
+
+        summary = sweep.sweep(
+            request.config,
+            place,
+            vary=request.arguments.vary,
+            seeds=request.arguments.seeds,
+            folds=request.arguments.folds,
+            options=found,
+            choose=request.arguments.choose,
+            per=request.arguments.per,
+            schema=request.schema,
+        )
+        return not any(cell["unfinished"] for cell in summary["cells"])
+
+    return run_many("sweep", run, request, is_local=found.is_local)
+
+
+def engine_options(arguments: argparse.Namespace) -> "engines.Options":
+    """Where and how the runs of a job are trained."""
+    from cloc_jax.studies import engines, run_plan
+
+    if arguments.engine == "local" and arguments.option:
+        raise ValueError(
+            f"--option={arguments.option[0]} is for another engine; add --engine=slurm "
+            "or --engine=ray, or leave it out."
+        )
+    if arguments.hours <= 0:
+        raise ValueError(f"--hours is {arguments.hours:g}; use more than 0.")
+    settings = {}
+    for text in arguments.option:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ValueError(f"--option is {text!r}; write KEY=VALUE.")
+        settings[name] = run_plan.value_of(value)
+    return engines.Options(
+        arguments.engine,
+        arguments.workers,
+        arguments.hours,
+        arguments.retries,
+        settings,
+    )
+
+
+def run_control(request: Request) -> int:
+    check_methods(request)
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import control
+
+        control.control(
+            request.config,
+            place,
+            boundaries=request.arguments.boundary or request.config.data.critical,
+            values=request.arguments.values,
+            seeds=request.arguments.seeds,
+            kind=request.arguments.kind,
+        )
+
+    return run_many("control", run, request)
+
+
+def run_margins(request: Request) -> int:
+    check_methods(request)
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import learned_margins
+
+        learned_margins.study_margins(
+            request.config,
+            place,
+            seeds=request.arguments.seeds,
+            draws=request.arguments.draws,
+        )
+
+    return run_many("margins", run, request)
+
+
+def run_gaps(request: Request) -> int:
+    check_methods(request, ["method.name=clm;cloc"])
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import true_gaps
+
+        true_gaps.study_gaps(
+            request.config,
+            place,
+            seeds=request.arguments.seeds,
+            draws=request.arguments.draws,
+        )
+
+    return run_many("gaps", run, request)
+
+
+def run_collapse(request: Request) -> int:
+    check_methods(request)
+
+    def run(place: pathlib.Path) -> None:
+        from cloc_jax.studies import collapse
+
+        collapse.collapse(request.config, place, seeds=request.arguments.seeds)
+
+    return run_many("collapse", run, request)
+
+
+def run_tables(request: Request) -> int:
+    from cloc_jax.jobs import tables  # light: its runs load JAX
+
+    if request.arguments.source:
+        return tables.rebuild(request.arguments)
+    options = engine_options(request.arguments)
+    asked = tables.asked(request.arguments, request.settings)
+
+    def run(place: pathlib.Path) -> bool:
+        return tables.make(asked, request, options, place)
+
+    is_local = options.is_local and not request.arguments.dry_run
+    place = pathlib.Path(request.arguments.run)
+    return run_many("tables", run, request, is_local=is_local, place=place)
+
+
+def run_many(
+    name: str,
+    run: Callable[[pathlib.Path], bool | None],
+    request: Request,
+    *,
+    is_local: bool = True,
+    place: pathlib.Path | None = None,
+) -> int:
+    """A job of many runs, in a folder of its own; 1 where `run` gives False."""
+    if is_local:
+        start(request.arguments)
+    from cloc_jax.runtime import interrupts
+
+    place = place or run_folder(request, name)
+    again = f"stopped; the {name} in {place} goes on with the same command."
+    try:
+        return 1 if run(place) is False else 0
+    except interrupts.Interrupted as stop:
+        print(again, file=sys.stderr)
+        return 128 + stop.number
+    except KeyboardInterrupt:
+        if is_local:
+            raise
+        print(again, file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def run_claims(request: Request) -> int:
+    from cloc_jax.studies import claims
+
+    target = pathlib.Path(request.arguments.to)
+    count = claims.write_claims(
+        pathlib.Path(request.arguments.run), target, add=request.arguments.add
+    )
+    print(f"{count} studies, written to {target}")
+    return 0
+
+
+def run_probe(request: Request) -> int:
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.studies import probe
+
+    probe.probe(request.config, run_folder(request, "probe"))
+    return 0
