@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from importlib import util
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +31,7 @@ def bench_step(
     for count in devices:
         for batch in batches:
             programs, mesh = step_programs(config, batch, count)
-            common = {"batch": batch, "devices": mesh.size}
+            common: dict[str, Any] = {"batch": batch, "devices": mesh.size}
             if len(mesh.axis_names) > 1:
                 common["mesh"] = "x".join(map(str, mesh.devices.shape))
             cells += measure(programs, common, rounds, 0)
