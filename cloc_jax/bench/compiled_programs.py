@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.bench import hlo_costs
+from cloc_jax.bench import hlo_costs, jaxpr_flops
 from cloc_jax.build import assembly, encoder
 from cloc_jax.data import drawn_knees
 from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
@@ -222,7 +222,14 @@ def compile_program(program: Program, platform: str) -> tuple[Any, Costs]:
             raise
         raise TooLarge(str(error).splitlines()[0]) from error
     end = time.perf_counter()
-    return compiled, _read(compiled, middle - start, end - middle)
+    costs = _read(compiled, middle - start, end - middle)
+    if not costs.flops:
+        devices = len(jax.tree.leaves(program.arguments)[0].sharding.device_set)
+        total = jaxpr_flops.count(traced.jaxpr, platform)
+        # Temporaries are written and read at least once.
+        moved = costs.arguments + costs.outputs + 2 * costs.temporaries
+        costs = costs._replace(flops=total / devices, bytes_accessed=float(moved))
+    return compiled, costs
 
 
 def _read(compiled: Any, trace_seconds: float, compile_seconds: float) -> Costs:

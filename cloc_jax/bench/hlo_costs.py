@@ -34,6 +34,7 @@ _HINTS = (
     "xla.sdy",
     "AsyncCollective",
     "GatherScatterIndices",
+    "ConcatBitcast",
     "ZeroCrop",
 )
 

@@ -157,8 +157,14 @@ def scaling_figure(rows: Sequence[Row]):
         ideal = [speed[0] * n / devices[0] for n in devices]
         above.plot(devices, ideal, "--", color=colour, linewidth=0.8, alpha=0.6)
         for key, form in (("computing", "o-"), ("communication", "^:")):
-            seconds = [row["estimate"][key] * 1e3 for row in line]
-            below.plot(devices, seconds, form, color=colour, markersize=5)
+            # One device has nothing to communicate, and 0 no place on this axis.
+            seen = [
+                (n, row["estimate"][key]) for n, row in zip(devices, line, strict=True)
+            ]
+            points = [(n, seconds * 1e3) for n, seconds in seen if seconds]
+            if points:
+                places, heights = zip(*points, strict=True)
+                below.plot(places, heights, form, color=colour, markersize=5)
     above.set_ylabel("Samples per second")
     below.set_ylabel("Milliseconds per step")
     below.set_xlabel("Devices")

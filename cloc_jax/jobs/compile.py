@@ -117,7 +117,10 @@ def _row(config, program, target: targets.Target, measured_rounds: int) -> Row:
                 program, target.platform
             )
         except compiled_programs.TooLarge as error:
+            console.print(f"  {where}: does not fit")
             return row | {"fits": False, "error": str(error)}
+    seconds = costs.trace_seconds + costs.compile_seconds
+    console.print(f"  {where}: {seconds:.0f} s")  # all may take long
     guess = roofline.estimate(costs, target, config.encoder.dtype)
     row |= {
         "trace_seconds": costs.trace_seconds,

@@ -98,7 +98,9 @@ def test_the_picture_calls_itself_an_estimate():
     assert list(line.get_xdata()) == [1, 2, 8]
     assert line.get_ydata()[0] == 640
     assert list(ideal.get_ydata()) == [640, 1280, 5120]
-    assert len(below.get_lines()) == 2
+    computing, communication = below.get_lines()
+    assert list(computing.get_xdata()) == [1, 2, 8]
+    assert list(communication.get_xdata()) == [2, 8]
 
 
 def test_what_does_not_fit_is_not_drawn():
