@@ -464,8 +464,7 @@ COMMANDS = {
         "Time the loss, the training step or the data.", (_new_run, _bench), FULL
     ),
     "compile": Command(
-        "Compile a run for hardware that need not be here: memory, communication and "
-        "an estimate.",
+        "Compile a run for hardware that need not be here, and estimate it.",
         (_new_run, _compile),
         FULL,
     ),

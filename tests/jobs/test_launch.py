@@ -442,7 +442,7 @@ def test_own_folder_of_images(place):
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
-        (["--config=configs/nothing.py"], "configs/ has adience.py, base.py, bracs.py"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, adience_frozen.py"),
         (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
         (["fly"], "unknown job 'fly'; use one of train, "),
         (["train", "images"], "unrecognized arguments: images"),
@@ -481,7 +481,11 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
 
 OWN_FLAGS = {
     "--resume": {"train"},
-    "--folds": {"train", "sweep"},
+    "--folds": {"train", "sweep", "tables"},
+    "--engine": {"sweep", "tables"},
+    "--choose": {"sweep"},
+    "--dry-run": {"tables"},
+    "--target": {"compile"},
     "--output": {"predict"},
     "--max-missed": {"decide"},
     "--coverage": {"decide"},
@@ -489,16 +493,16 @@ OWN_FLAGS = {
     "--boundary": {"decide", "control"},
     "--vary": {"sweep"},
     "--values": {"control"},
-    "--seeds": {"sweep", "control", "margins", "gaps", "collapse"},
+    "--seeds": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
     "--draws": {"margins", "gaps"},
     "--add": {"claims"},
     "--stage": {"show"},
     "--steps": {"bench"},
-    "--batches": {"bench"},
-    "--from": {"weights"},
-    "--to": {"weights", "claims"},
+    "--batches": {"bench", "compile"},
+    "--from": {"weights", "tables"},
+    "--to": {"weights", "claims", "export", "tables"},
     "--processes": {"train", "evaluate", "predict"}
-    | {"sweep", "control", "margins", "gaps", "collapse"},
+    | {"sweep", "control", "margins", "gaps", "collapse", "tables"},
     "--run": set(command_line.COMMANDS) - {"prepare", "weights"},
 }
 

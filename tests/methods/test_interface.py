@@ -153,7 +153,7 @@ def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
     again = TrainedRun(config, folder).predict(parts.dataset.splits["test"])
     assert np.array_equal(again.label, results.test.predicted)
     folder.stage("final").with_suffix(".npz").unlink()
-    with pytest.raises(FileNotFoundError, match="final.npz is missing"):
+    with pytest.raises(ValueError, match="final.npz is damaged: it is missing"):
         TrainedRun(config, folder)
 
 

@@ -45,7 +45,7 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     predictions.write(run / predictions.NAME, {"val": one, "test": one}, RANKS)
     value = float(name.split("=")[1]) if "=" in name else 0.4
     values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, value)
-    (run / "metrics.json").write_text(json.dumps({"margins": values}))
+    (run / "metrics.json").write_text(json.dumps({"margins": values, "final": {}}))
     return Plan(run.name, name, {"seed": seed}, ConfigDict())
 
 

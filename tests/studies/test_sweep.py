@@ -8,7 +8,7 @@ from tiny_runs import by_name, clean, final_state
 
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies import engines, run_plan, sweep
-from cloc_jax.studies.engines import training_tasks
+from cloc_jax.studies.engines import driver, training_tasks
 from cloc_jax.training import loop
 
 MARGINS = "method.cloc.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
@@ -150,13 +150,17 @@ def test_all_runs_are_checked_before_the_first(vary, message, tmp_path, monkeypa
 
 def test_one_writer_and_a_damaged_list_of_runs(tmp_path):
     plans = run_plan.plan_runs(clean(), [run_plan.Setting("a", {})], seeds=1)
-    sweep._begin(tmp_path, plans)
+
+    def begin():
+        driver.begin(tmp_path, driver.list_runs(tmp_path, plans, is_open=False))
+
+    begin()
     path = tmp_path / "sweep.json"
     path.write_text(path.read_text().replace("seed=0", "seed=1"))
     with pytest.raises(ValueError, match="sweep.json is damaged.*move it away"):
-        sweep._begin(tmp_path, plans)
+        begin()
     path.unlink()
-    sweep._begin(tmp_path, plans)
+    begin()
     assert json.loads(path.read_text())["runs"][0]["name"] == plans[0].name
 
 

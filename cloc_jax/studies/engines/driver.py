@@ -66,16 +66,17 @@ def carry_out(
       entries: what the list of runs says of each besides its settings, by name.
     """
     engine = _engine(options.engine)
-    begin(folder, plans, is_open=is_open, entries=entries)
+    listed = list_runs(folder, plans, is_open=is_open, entries=entries)
     _remove_damaged_results(folder, plans)
     waiting = [p for p in plans if not is_finished(folder, p)]
-    if len(waiting) < len(plans):
-        console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
     if options.is_local and not is_open:
-        # Before anything is trained; elsewhere workers say it of their own runs.
+        # Before anything is made; elsewhere workers say it of their own runs.
         from cloc_jax.studies.engines import training_tasks
 
         training_tasks.check([resolved(p) for p in waiting])
+    begin(folder, listed)
+    if len(waiting) < len(plans):
+        console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
     failed = engine(make_tasks(waiting), folder, options) if waiting else {}
     _note_failures(folder, plans, failed)
     for name, reason in failed.items():
@@ -88,14 +89,20 @@ def carry_out(
     return failed
 
 
-def begin(
+def begin(folder: pathlib.Path, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Makes the folder and notes what its runs are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checked_files.write_json(folder / LISTED, {"runs": list(listed)})
+
+
+def list_runs(
     folder: pathlib.Path,
     plans: Sequence[Plan],
     *,
     is_open: bool,
     entries: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Notes what the runs are; refuses a folder that is something else."""
+) -> list[Mapping[str, Any]]:
+    """What the runs of a folder are; refuses a folder that is something else."""
     path = folder / LISTED
     listed = {
         p.name: {"name": p.name, "setting": p.setting, **p.overrides}
@@ -117,10 +124,9 @@ def begin(
         raise FileExistsError(
             f"{folder} holds files that are not a sweep; give another --run folder."
         )
-    folder.mkdir(parents=True, exist_ok=True)
     for plan in plans:
         check_same(folder, plan)
-    checked_files.write_json(path, {"runs": list(listed.values())})
+    return list(listed.values())
 
 
 def _is_only_runs(folder: pathlib.Path, plans: Sequence[Plan]) -> bool:
@@ -170,9 +176,11 @@ def prepare(task: Task, folder: pathlib.Path) -> None:
             run = RunFolder(folder / name)
             if run.metrics.exists():
                 continue  # somebody was faster
-            # Runs of one program start anew together; a run without a configuration
-            # was cut off before its first step.
-            if run.path.exists() and (task.is_group or not run.config.exists()):
+            # Runs of one program start anew together, and one that is left of them has
+            # no checkpoints; without a configuration a run was cut off before its
+            # first step.
+            goes_on = run.config.exists() and run.checkpoints.exists()
+            if run.path.exists() and (task.is_group or not goes_on):
                 run.clear()
             run.path.mkdir(exist_ok=True)
 
