@@ -77,7 +77,13 @@ def test_the_papers_competitors_have_their_official_recipe():
     assert wanted <= set(OFFICIAL) <= set(METHODS)
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "gol" else pytest.mark.slow)
+        for name in OFFICIAL
+    ],
+)
 def test_an_official_recipe_builds_its_method_on_drawn_data(name):
     module = importlib.import_module(f"configs.official.{name}")
     config = module.get_config()

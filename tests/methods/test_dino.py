@@ -289,9 +289,8 @@ def test_padding_plays_no_part():
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "has_norms", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("has_norms", [False, True])
 def test_clusters_are_found_without_labels(has_norms):
     rng = np.random.default_rng(0)
     centers, count = rng.normal(size=(6, 4)), 300

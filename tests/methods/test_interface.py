@@ -180,6 +180,7 @@ def test_every_stage_is_entered_and_counts_its_steps(frozen, tmp_path):
     assert float(warm[steps[0]]) == 2 * 6  # two epochs of six batches
 
 
+@pytest.mark.slow
 def test_resumed_runs_with_random_state_repeat_whole_ones(frozen, tmp_path):
     config = frozen(train__checkpoint_steps=2)
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")

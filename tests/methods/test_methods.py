@@ -40,7 +40,15 @@ def on_features(name, **changes):
     )
 
 
-@pytest.mark.parametrize("name", ON_FEATURES)
+def fast(*names):
+    """All methods on features; those not named take long and are slow tests."""
+    return [
+        pytest.param(name, marks=() if name in names else pytest.mark.slow)
+        for name in ON_FEATURES
+    ]
+
+
+@pytest.mark.parametrize("name", fast("cloc", "gol", "coral"))
 def test_on_frozen_features(name, tmp_path):
     config, folder = on_features(name), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
@@ -64,13 +72,7 @@ def test_pretraining_needs_a_trainable_encoder(name):
         assembly.build(on_features(name))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "gol" else pytest.mark.slow)
-        for name in ON_FEATURES
-    ],
-)
+@pytest.mark.parametrize("name", fast("coral"))
 def test_many_runs_as_one_program_equal_runs_alone(name, tmp_path):
     configs = [on_features(name, seed=seed) for seed in (0, 1)]
     parts = assembly.build(configs[0])
@@ -91,10 +93,8 @@ def pretrained(name, **changes):
     return tiny(method__name=name, train__max_epochs=2, **(short | changes))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["simclr", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rnc", "supcon"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["simclr", "rnc", "supcon"])
 def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
     config, folder = pretrained(name), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)

@@ -208,6 +208,7 @@ def loop_errors(head, data, pairs, queries):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_references_are_the_pairs_with_the_least_error(monkeypatch):
     monkeypatch.setattr(module, "PAIRS", 6)
     monkeypatch.setattr(module, "QUERIES", 7)
