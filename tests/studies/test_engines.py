@@ -11,6 +11,7 @@ import time
 import pytest
 from launching import ROOT, TINY
 
+from cloc_jax.runtime import checked_files
 from cloc_jax.studies.engines import claim_files
 
 SWEEP = [
@@ -69,8 +70,8 @@ def wait_for(found, process, what, seconds=300):
 def under_way(runs: pathlib.Path):
     """The process of a run that has a checkpoint and is not finished."""
     for run in runs.glob("*seed=*"):
-        kept = run / "checkpoints"  # those with a longer name are being written
-        has_checkpoint = any(p.name.isdigit() for p in kept.glob("*"))
+        # Those without checksums are still being written.
+        has_checkpoint = any(run.glob(f"checkpoints/*/{checked_files.SEAL}"))
         claim = runs / claim_files.FOLDER / run.name
         if has_checkpoint and not (run / "metrics.json").exists() and claim.exists():
             return json.loads(claim.read_text())["pid"]
