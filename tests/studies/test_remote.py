@@ -90,13 +90,15 @@ def test_what_somebody_else_works_on_is_waited_for(tmp_path, monkeypatch):
 
 
 def test_a_group_starts_anew_and_a_run_goes_on(tmp_path):
-    for name in ("a", "b", "alone", "cut"):
+    # "left" was trained as one program with others, which keeps no checkpoints.
+    for name in ("a", "b", "alone", "cut", "left"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "history.jsonl").write_text("{}\n")
-    for name in ("a", "alone"):
+    for name in ("a", "alone", "left"):
         (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "alone" / "checkpoints").mkdir()
     group = Task("a+1", (plan("a"), plan("b")))
-    tasks = [group, Task("alone", (plan("alone"),)), Task("cut", (plan("cut"),))]
+    tasks = [group, *(Task(name, (plan(name),)) for name in ("alone", "cut", "left"))]
     assert not driver.is_ready(group, tmp_path)
     for task in tasks:
         driver.prepare(task, tmp_path)

@@ -42,6 +42,7 @@ def history(folder):
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["learn,seed=1", pytest.param("0.3,seed=0", marks=pytest.mark.slow)]
 )
@@ -67,6 +68,7 @@ def test_side_by_side_equals_alone(swept, place, name):
                 )
 
 
+@pytest.mark.slow
 def test_every_run_can_be_used_alone(swept, place):
     runs = [p for p in (place / "runs").iterdir() if (p / "config.json").exists()]
     assert len(runs) == 6
@@ -77,6 +79,7 @@ def test_every_run_can_be_used_alone(swept, place):
     assert len(list((place / "runs" / "trunk").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_summary_is_the_mean_of_the_runs(swept, place):
     assert [c["settings"]["method.cloc.margins"] for c in swept["cells"]] == [
         "learn",
@@ -95,12 +98,14 @@ def test_summary_is_the_mean_of_the_runs(swept, place):
     assert not cell["unfinished"]
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_repeated(swept, place, monkeypatch):
     monkeypatch.setattr(training_tasks, "train", None)
     again = sweep.sweep(frozen(), place / "runs", vary=[MARGINS], seeds=2)
     assert again == swept
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_made_again(swept, place, tmp_path):
     import shutil
 
@@ -183,6 +188,7 @@ def test_folds_are_repeats_like_seeds():
             sweep.folds_of(dataset, text)
 
 
+@pytest.mark.slow
 def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
     with pytest.raises(FileExistsError, match="holds another sweep"):
         sweep.sweep(frozen(), place / "runs", vary=["method.cloc.weight=1;2"], seeds=1)

@@ -20,6 +20,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.training import loop
 
+pytestmark = pytest.mark.slow  # launch's own tests of damage are not
 CONFIG = {"method__name": "ce", "train__max_epochs": 2, "train__checkpoint_steps": 2}
 
 
