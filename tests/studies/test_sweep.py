@@ -43,9 +43,7 @@ def history(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["learn,seed=1", pytest.param("0.3,seed=0", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["learn,seed=1", "0.3,seed=0"])
 def test_side_by_side_equals_alone(swept, place, name):
     together = RunFolder(place / "runs" / f"margins={name}")
     margins = 0.3 if name.startswith("0.3") else "learn"
