@@ -1,6 +1,7 @@
 """Drawn knees with five grades and a small network: what `python launch.py` runs.
 
-Expect a test QWK of about 0.87 in under three minutes on two CPU cores.
+Expect a test QWK of 0.84 to 0.89, which differs by processor, in under three minutes on
+two CPU cores.
 """
 
 from configs import base
@@ -8,7 +9,7 @@ from configs import base
 
 def get_config():
     config = base.get_config()
-    config.expect = "test QWK about 0.87 in under three minutes on two CPU cores"
+    config.expect = "test QWK 0.84 to 0.89 in under three minutes on two CPU cores"
     config.data.name = "synthetic"
     config.data.size = (64, 64)
     config.data.channels = 1
