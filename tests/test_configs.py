@@ -24,7 +24,7 @@ FILES = sorted(
 OFFICIAL = [
     name.removeprefix("official.")
     for name in FILES
-    if name.startswith("official.") and name != "official.common"
+    if name.startswith("official.") and name != "official.recipe_parts"
 ]
 
 

@@ -6,11 +6,11 @@ epochs of batches of 16. Needs one GPU with 4 GB or less.
 Different here: two layers in the head, not one.
 """
 
-from configs.official import common, orcnn
+from configs.official import orcnn, recipe_parts
 
 
 def get_config():
     config = orcnn.get_config()
     config.method.name = "corn"
-    common.train(config, epochs=50, batch_size=16)
+    recipe_parts.train(config, epochs=50, batch_size=16)
     return config

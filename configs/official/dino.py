@@ -8,18 +8,18 @@ SGD at 0.001 x batch / 256. Needs eight GPUs with about 32 GB each.
 Different here: the probe's epoch is chosen on validation data.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 BATCH = 512
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "dino"
     config.method.dino.output = 65_536
-    common.untrained(config, "resnet50")
-    common.train(config, epochs=100, batch_size=BATCH)
-    common.settings(
+    recipe_parts.untrained(config, "resnet50")
+    recipe_parts.train(config, epochs=100, batch_size=BATCH)
+    recipe_parts.settings(
         config.method.dino.pretrain,
         name="sgd",
         learning_rate=0.03,
@@ -28,5 +28,5 @@ def get_config():
         weight_decay=1e-4,
         final_weight_decay=1e-4,
     )
-    common.settings(config.method.dino.probe, learning_rate=0.001, rate_batch=256)
+    recipe_parts.settings(config.method.dino.probe, learning_rate=0.001, rate_batch=256)
     return config

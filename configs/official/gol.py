@@ -10,21 +10,21 @@ authors cut off the encoder's last batch norm and ReLU; relations of pairs are d
 evenly; weight decay is decoupled from Adam.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "gol"
     config.method.gol.width = 512
     config.method.gol.tau = 1
     config.method.gol.pairs = 96
     config.method.gol.neighbours = tuple(range(2, 60, 2))
-    common.crop(config, 256, 224)
+    recipe_parts.crop(config, 256, 224)
     config.augment.flip_horizontal = 0.5
-    common.pretrained(config, "vgg16_bn")
+    recipe_parts.pretrained(config, "vgg16_bn")
     config.encoder.pooling = "average"
-    common.train(config, epochs=100, batch_size=32)
+    recipe_parts.train(config, epochs=100, batch_size=32)
     config.optimizer.learning_rate = 1e-4
     config.optimizer.weight_decay = 5e-4
     config.optimizer.schedule = "cosine"

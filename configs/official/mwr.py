@@ -7,17 +7,17 @@ dropout 0.8. Needs one GPU with about 8 GB.
 Different here: ranks enter as they are, not as logarithms; see docs/methods.md.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "mwr"
     config.method.mwr.dropout = 0.8
-    common.crop(config, 256, 224)
+    recipe_parts.crop(config, 256, 224)
     config.augment.flip_horizontal = 0.5
-    common.pretrained(config, "vgg16_bn")
+    recipe_parts.pretrained(config, "vgg16_bn")
     config.encoder.pooling = "average"
-    common.train(config, epochs=300, batch_size=16)
+    recipe_parts.train(config, epochs=300, batch_size=16)
     config.optimizer.learning_rate = 1e-4
     return config

@@ -6,14 +6,14 @@ epochs of batches of 256. Needs one GPU with about 6 GB.
 Different here: two layers in the head, not one.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "orcnn"
-    common.crop(config, 128, 120)
-    common.untrained(config, "resnet34")
-    common.train(config, epochs=200, batch_size=256)
+    recipe_parts.crop(config, 128, 120)
+    recipe_parts.untrained(config, "resnet34")
+    recipe_parts.train(config, epochs=200, batch_size=256)
     config.optimizer.learning_rate = 5e-4
     return config

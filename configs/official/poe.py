@@ -8,16 +8,16 @@ Different here: both heads stand on fc7 and start at random; there, the mean is 
 itself, and starts from ImageNet.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "poe"
-    common.crop(config, 256, 224)
+    recipe_parts.crop(config, 256, 224)
     config.augment.flip_horizontal = 0.5
-    common.pretrained(config, "vgg16")
-    common.train(config, epochs=50, batch_size=32)
+    recipe_parts.pretrained(config, "vgg16")
+    recipe_parts.train(config, epochs=50, batch_size=32)
     config.optimizer.learning_rate = 1e-4
     config.optimizer.schedule = "steps"
     config.optimizer.drops = (0.6,)

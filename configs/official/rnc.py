@@ -8,22 +8,22 @@ the rate. Needs one GPU with about 24 GB.
 Different here: the regression has batches of 256 too, and four times the rate.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "rnc"
-    common.untrained(config, "resnet18")
-    common.train(config, epochs=100, batch_size=256)
-    common.settings(
+    recipe_parts.untrained(config, "resnet18")
+    recipe_parts.train(config, epochs=100, batch_size=256)
+    recipe_parts.settings(
         config.method.rnc.pretrain,
         learning_rate=0.5,
         rate_batch=256,
         final_rate=1e-3,
         epochs=400,
     )
-    common.settings(
+    recipe_parts.settings(
         config.method.rnc.probe, learning_rate=0.05, rate_batch=64, final_rate=0.008
     )
     return config

@@ -7,18 +7,20 @@ at 0.1 x batch / 256. The authors say that a batch of 4096 needs at least 32 TPU
 --config.train.batch_size=256 the rates follow, and one GPU with about 48 GB will do.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "simclr"
     config.method.simclr.temperature = 0.1
     config.data.num_train = 8192  # of drawn images, so that there are two batches
-    common.untrained(config, "resnet50")
-    common.train(config, epochs=90, batch_size=4096)
-    common.settings(config.method.simclr.pretrain, learning_rate=0.3, rate_batch=256)
-    common.settings(
+    recipe_parts.untrained(config, "resnet50")
+    recipe_parts.train(config, epochs=90, batch_size=4096)
+    recipe_parts.settings(
+        config.method.simclr.pretrain, learning_rate=0.3, rate_batch=256
+    )
+    recipe_parts.settings(
         config.method.simclr.probe,
         learning_rate=0.1,
         rate_batch=256,

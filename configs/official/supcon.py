@@ -10,16 +10,16 @@ Different here: the probe has batches of 1024 too, and twice the rate; warm-up s
 at 0; the network is that for ImageNet, whose stem reduces images to a quarter.
 """
 
-from configs.official import common
+from configs.official import recipe_parts
 
 
 def get_config():
-    config = common.get_config()
+    config = recipe_parts.get_config()
     config.method.name = "supcon"
     config.method.supcon.temperature = 0.1
-    common.untrained(config, "resnet50")
-    common.train(config, epochs=100, batch_size=1024)
-    common.settings(
+    recipe_parts.untrained(config, "resnet50")
+    recipe_parts.train(config, epochs=100, batch_size=1024)
+    recipe_parts.settings(
         config.method.supcon.pretrain,
         learning_rate=0.5,
         rate_batch=1024,
@@ -27,7 +27,7 @@ def get_config():
         final_rate=1e-3,
         epochs=1000,
     )
-    common.settings(
+    recipe_parts.settings(
         config.method.supcon.probe,
         learning_rate=5.0,
         rate_batch=512,
