@@ -42,16 +42,46 @@ def of_mean(scores: Sequence[float], images_variance: float) -> Interval:
       images_variance: as `of_images` gives it; 0 where the runs had other test images
         each, so that the spread over runs holds that part too.
     """
+    mean, count = float(np.mean(scores)), len(scores)
+    over_seeds = [_of_seeds(scores)] if count > 1 else []
+    if count < 2 and not images_variance:
+        return Interval(math.nan, math.nan)
+    return _student(mean, over_seeds, images_variance)
+
+
+def of_difference(
+    first: Sequence[float], second: Sequence[float], images_variance: float
+) -> Interval:
+    """95% interval of the mean of one list of runs minus that of another.
+
+    Args:
+      first: scores, one per run.
+      second: likewise; seeds are not paired.
+      images_variance: of that difference, over other test images; 0 as for `of_mean`.
+    """
+    difference = float(np.mean(first)) - float(np.mean(second))
+    over_seeds = [_of_seeds(scores) for scores in (first, second) if len(scores) > 1]
+    if not over_seeds and not images_variance:
+        return Interval(math.nan, math.nan)
+    return _student(difference, over_seeds, images_variance)
+
+
+def _of_seeds(scores: Sequence[float]) -> tuple[float, int]:
+    """Variance of the mean over other seeds, and its degrees of freedom."""
+    return float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1
+
+
+def _student(
+    centre: float, over_seeds: Sequence[tuple[float, int]], images_variance: float
+) -> Interval:
+    """Around a centre whose variance is a sum of parts; the images' part is known."""
     from scipy import special  # late; and not stats, which takes a second
 
-    mean, count = float(np.mean(scores)), len(scores)
-    over_seeds = float(np.var(scores, ddof=1)) / count if count > 1 else 0.0
-    total = over_seeds + images_variance
-    if not math.isfinite(total) or (count < 2 and not images_variance):
+    total = sum(variance for variance, _ in over_seeds) + images_variance
+    if not math.isfinite(total):
         return Interval(math.nan, math.nan)
-    freedom = math.inf
-    if over_seeds:
-        freedom = total**2 / (over_seeds**2 / (count - 1))
+    uncertain = sum(variance**2 / freedom for variance, freedom in over_seeds)
+    freedom = total**2 / uncertain if uncertain else math.inf
     quantile = (1 + LEVEL) / 2
     factor = (
         float(special.stdtrit(freedom, quantile))
@@ -59,4 +89,4 @@ def of_mean(scores: Sequence[float], images_variance: float) -> Interval:
         else float(special.ndtri(quantile))
     )
     half = factor * math.sqrt(total)
-    return Interval(mean - half, mean + half)
+    return Interval(centre - half, centre + half)

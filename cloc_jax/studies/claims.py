@@ -11,17 +11,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cloc_jax.report.table_rows import METHODS
 from cloc_jax.runtime import atomic_files, input_files
-from cloc_jax.studies import true_gaps
+from cloc_jax.studies import table_evidence, true_gaps
 from cloc_jax.studies.control import ENTROPY, LEARNED
+from cloc_jax.studies.tables import summaries
+from cloc_jax.studies.verdicts import FAILS, HOLDS, OPEN, Evidence, of_interval, signed
 
 # How a page begins, by which it is known when it is written again.
 TITLE = "# Claims"
 WRITTEN_BY = "Written by `python launch.py claims`"
-HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "not shown", "not tested"
+UNTESTED = "not tested"
 DATASETS = {
     "synthetic": "drawn knees",
     "koa": "KOA",
+    "idrid": "IDRiD",
     "retinamnist": "RetinaMNIST",
 }
 
@@ -31,16 +35,8 @@ class Claim(NamedTuple):
 
     text: str
     where: str  # in the paper
-    find: Callable[[str, Mapping[str, Any]], Iterator["Evidence"]] | None
-    why_not: str = ""  # where it cannot be tested
-
-
-class Evidence(NamedTuple):
-    """What one study says about a claim."""
-
-    setting: str
-    found: str
-    verdict: str
+    finds: tuple[Callable[[str, Mapping[str, Any]], Iterator[Evidence]], ...]
+    why_not: str = ""  # where nothing tested it
 
 
 def _lower_errors(rate: str, is_biased: bool) -> Callable:
@@ -58,8 +54,8 @@ def _lower_errors(rate: str, is_biased: bool) -> Callable:
             yield Evidence(
                 f"{boundary}, from {verdict['learned']:.2f} to {verdict['margin']:.2f}",
                 f"{before:.3f} → {score['mean']:.3f}, difference "
-                f"{_signed(score['difference'], score['difference_interval'])}",
-                _verdict(score["difference_interval"], is_lower_better=True),
+                f"{signed(score['difference'], score['difference_interval'])}",
+                of_interval(score["difference_interval"], is_lower_better=True),
             )
 
     return find
@@ -80,8 +76,8 @@ def _more_accurate(first: str, second: str, is_biased: bool) -> Callable:
         yield Evidence(
             f"{names[0]} against {names[1]}",
             f"accuracy {scores[0]['mean']:.3f} against {scores[1]['mean']:.3f}, "
-            f"difference {_signed(sign * other['difference'], ends)}",
-            _verdict(ends, is_lower_better=False),
+            f"difference {signed(sign * other['difference'], ends)}",
+            of_interval(ends, is_lower_better=False),
         )
 
     return find
@@ -157,54 +153,90 @@ def _closer_gaps(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
             f"{true_gaps.CLM} against {name}",
             f"error of shares {settings[true_gaps.CLM]['share_error']:.3f} against "
             f"{settings[name]['share_error']:.3f}, difference "
-            f"{_signed(found['difference'], ends)}",
-            _verdict(ends, is_lower_better=True),
+            f"{signed(found['difference'], ends)}",
+            of_interval(ends, is_lower_better=True),
         )
 
 
+_RIVALS = tuple(method for method in METHODS if method not in ("cloc", "ce"))
 CLAIMS = (
+    Claim(
+        "CLOC outperforms existing methods for ordinal classification.",
+        "Abstract, Table 1",
+        (table_evidence.outperforms(_RIVALS),),
+    ),
     Claim(
         "A larger margin fixed at a critical boundary lowers the share of neighbours "
         "mistaken for each other there.",
-        "Controllability, Table 2",
-        _lower_errors("error_rate", is_biased=False),
+        "Abstract (controllability), Table 2",
+        (
+            _lower_errors("error_rate", is_biased=False),
+            table_evidence.lower_errors("error", is_biased=False),
+        ),
     ),
     Claim(
         "The same, counting every image on the wrong side of the boundary.",
         "our reading; the paper counts neighbours only",
-        _lower_errors("crossing_rate", is_biased=False),
+        (
+            _lower_errors("crossing_rate", is_biased=False),
+            table_evidence.lower_errors("crossing", is_biased=False),
+        ),
     ),
     Claim(
         "CLOC with learned margins is more accurate than cross-entropy.",
-        "Table 1",
-        _more_accurate(LEARNED, ENTROPY, is_biased=False),
+        "not asked there; Table 1 has no cross-entropy",
+        (
+            _more_accurate(LEARNED, ENTROPY, is_biased=False),
+            table_evidence.outperforms(("ce",)),
+        ),
+    ),
+    Claim(
+        "Trained on biased labels, CLOC is more accurate than other methods.",
+        "Abstract (less overfitting to biases), Robustness to biases",
+        (table_evidence.outperforms((*_RIVALS, "ce"), is_biased=True),),
     ),
     Claim(
         "With biased training labels a fixed critical margin is more accurate than "
         "learned margins.",
         "Robustness to biases",
-        _more_accurate("fixed", LEARNED, is_biased=True),
+        (
+            _more_accurate("fixed", LEARNED, is_biased=True),
+            table_evidence.fixed_is_better,
+        ),
     ),
     Claim(
         "With biased training labels it makes fewer errors at that boundary.",
         "Robustness to biases",
-        _lower_errors("crossing_rate", is_biased=True),
+        (
+            _lower_errors("crossing_rate", is_biased=True),
+            table_evidence.lower_errors("crossing", is_biased=True),
+        ),
+    ),
+    Claim(
+        "A margin for each boundary is better than one for all, learned or 1.",
+        "Ablations",
+        (table_evidence.margins_matter,),
+    ),
+    Claim(
+        "Phase two, with frozen margins, improves on phase one.",
+        "Ablations",
+        (table_evidence.phases_matter,),
     ),
     Claim(
         "Learned margins differ from boundary to boundary because of the data.",
-        "Interpretability",
-        _differences,
+        "Abstract (interpretability)",
+        (_differences,),
     ),
     Claim(
         "Learned margins tell how separable neighbouring ranks are.",
-        "Interpretability, Discussion",
-        _separability,
+        "Abstract (interpretability), Discussion",
+        (_separability,),
     ),
     Claim(
         "What is learned about the distance of ranks follows the true gaps, and not "
         "only the sizes of the ranks.",
         "not asked there; on drawn knees the truth is known",
-        _true_gaps,
+        (_true_gaps,),
     ),
     Claim(
         "Gaps between the thresholds of a cumulative link model are closer to the true "
@@ -214,18 +246,18 @@ CLAIMS = (
         "had shown no difference here: three widths and four gaps are not comparable "
         "without it. Where permuted labels give the same, neither follows more than "
         "the sizes of the ranks",
-        _closer_gaps,
+        (_closer_gaps,),
     ),
     Claim(
         "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
         "Figure on precautions",
-        _precautions,
+        (_precautions,),
     ),
     Claim(
-        "All of this for a ResNet-50 trained end to end, as in the paper's tables.",
+        "CLOC outperforms other methods where the whole network is trained.",
         "Tables 1 and 2",
-        None,
-        "needs a GPU: the studies above keep the encoder frozen",
+        (table_evidence.outperforms((*_RIVALS, "ce"), is_whole=True),),
+        "needs a GPU for its many runs; above, encoders are frozen or trained in part",
     ),
 )
 
@@ -242,10 +274,14 @@ def write_claims(
         for kind in ("control", "margins", "gaps", "collapse")
         for path in sorted(folder.rglob(f"{kind}.json"))
     ]
+    studies += [
+        (table_evidence.KIND, table_evidence.as_study(summary))
+        for summary in summaries.below(folder)
+    ]
     if not studies:
         raise FileNotFoundError(
-            f"{folder} holds no study; run `launch.py control`, `margins`, `gaps` or "
-            "`collapse` first, or give --run= the folder above them."
+            f"{folder} holds no study; run `launch.py control`, `margins`, `gaps`, "
+            "`collapse` or `tables` first, or give --run= the folder above them."
         )
     _check_target(target, must_exist=add)
     page = _read_page(target.read_text(encoding="utf-8")) if add else Page({}, [])
@@ -304,7 +340,8 @@ def _rows(claim: Claim, studies: list[tuple[str, dict[str, Any]]]) -> list[Row]:
             study["command"],
         )
         for kind, study in studies
-        for evidence in (claim.find(kind, study) if claim.find else ())
+        for find in claim.finds
+        for evidence in find(kind, study)
     ]
 
 
@@ -359,14 +396,3 @@ def _data(study: Mapping[str, Any]) -> str:
 
 def _cell(value: Any) -> str:
     return str(value).replace("|", "\\|")
-
-
-def _verdict(ends: list[float], *, is_lower_better: bool) -> str:
-    low, high = ends
-    if low <= 0 <= high:
-        return OPEN
-    return HOLDS if (high < 0) == is_lower_better else FAILS
-
-
-def _signed(value: float, ends: list[float]) -> str:
-    return f"{value:+.3f} [{ends[0]:+.3f}, {ends[1]:+.3f}]"

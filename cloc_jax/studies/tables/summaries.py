@@ -50,6 +50,12 @@ def summarize(
     if not by_setting:
         return None
     settings = {name: _setting(folder, own) for name, own in by_setting.items()}
+    for name, setting in settings.items():
+        reference = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
+        pair = by_setting[name], by_setting.get(reference, ())
+        if "images_variance" in setting and name != reference and all(pair):
+            found = _paired(*([RunFolder(folder / r["name"]) for r in p] for p in pair))
+            setting["paired_variance"] = {"with": reference, **found}
     some = next((s for s in settings if not s.startswith(COLLAPSE)), list(settings)[0])
     first = RunFolder(folder / by_setting[some][0]["name"])
     scores = first.read_metrics()
@@ -119,14 +125,8 @@ def _variance(
     runs: Sequence[RunFolder], ranks: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Over test images, of the mean over runs, by stage and score."""
-    read = [predictions.read(r.path / predictions.NAME, ranks)["test"] for r in runs]
     metric = [run.read_metrics() for run in runs]
-    true = read[0].true
-    predicted = np.stack([one.predicted for one in read])
-    values = np.stack(
-        [one.predicted if one.values is None else one.values for one in read]
-    )
-    found = {FINAL: _of_predictions(true, predicted, values, len(ranks))}
+    found = {FINAL: _variances(_final_parts(runs, ranks))}
     if all(PHASE_ONE in one for one in metric):
         # Only counts are kept of phase one: as if all runs erred on the same images.
         early = [
@@ -143,20 +143,55 @@ def _variance(
     }
 
 
-def _of_predictions(
-    true: np.ndarray, predicted: np.ndarray, values: np.ndarray, num_ranks: int
+def _paired(
+    runs: Sequence[RunFolder], reference: Sequence[RunFolder]
 ) -> dict[str, float]:
-    """Variance by score; of the error rate of a boundary by its place."""
+    """Over test images, of the difference of two settings' means, by score."""
+    ranks = runs[0].read_metrics()["ranks"]
+    own, other = (_final_parts(those, ranks) for those in (runs, reference))
+    differences = {
+        name: part.mean(0, keepdims=True) - other[name].mean(0, keepdims=True)
+        for name, part in own.items()
+        if part.shape[1] == other[name].shape[1]
+    }
+    names = metrics.boundary_names(ranks)
+    return {_named(key, names): v for key, v in _variances(differences).items()}
+
+
+def _final_parts(
+    runs: Sequence[RunFolder], ranks: Sequence[str]
+) -> dict[str, np.ndarray]:
+    read = [predictions.read(r.path / predictions.NAME, ranks)["test"] for r in runs]
+    predicted = np.stack([one.predicted for one in read])
+    values = np.stack(
+        [one.predicted if one.values is None else one.values for one in read]
+    )
+    return _parts(read[0].true, predicted, values, len(ranks))
+
+
+def _parts(
+    true: np.ndarray, predicted: np.ndarray, values: np.ndarray, num_ranks: int
+) -> dict[str, np.ndarray]:
+    """[run, image], of which scores are means; boundaries are named by their place."""
     found = {
-        "accuracy": seed_intervals.of_images((predicted == true).astype(float)),
-        "mae": seed_intervals.of_images(np.abs(values - true)),
+        "accuracy": (predicted == true).astype(float),
+        "mae": np.abs(values - true),
     }
     for h in range(num_ranks - 1):
         is_of = (true == h) | (true == h + 1)
         other = np.where(true == h, h + 1, h)
-        wrong = (predicted == other)[:, is_of].astype(float)
-        if is_of.sum() > 1:
-            found[f"error {h}"] = seed_intervals.of_images(wrong)
+        found[f"error {h}"] = (predicted == other)[:, is_of].astype(float)
+        found[f"crossing {h}"] = ((predicted > h) != (true > h)).astype(float)
+    return found
+
+
+def _variances(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Variance by score, where there are images enough for one."""
+    found = {
+        name: seed_intervals.of_images(part)
+        for name, part in parts.items()
+        if part.shape[1] > 1
+    }
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
@@ -165,7 +200,7 @@ def _of_confusion(confusion: np.ndarray, ranks: Sequence[str]) -> dict[str, floa
     true, predicted = (a.ravel() for a in np.indices(confusion.shape))
     counts = confusion.ravel()
     true, predicted = np.repeat(true, counts), np.repeat(predicted, counts)
-    return _of_predictions(true, predicted[None], predicted[None], len(ranks))
+    return _variances(_parts(true, predicted[None], predicted[None], len(ranks)))
 
 
 def _named(key: str, boundaries: Sequence[str]) -> str:
@@ -227,3 +262,12 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
             f"but {what}."
         )
     return found
+
+
+def below(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """All summaries below a folder, by the names that `tables` gives them."""
+    return [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.json"))
+        if path.stem.endswith(("-frozen", "-partial", "-whole"))
+    ]

@@ -1,0 +1,180 @@
+"""What the runs behind the paper's tables say about its claims.
+
+Settings are compared on the same test images. The interval of a difference covers other
+seeds and other test images (`cloc_jax.scoring.seed_intervals`), with the images paired.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cloc_jax.report.table_rows import (
+    BIASED,
+    FINAL,
+    METHODS,
+    PHASE_ONE,
+    SCORES,
+)
+from cloc_jax.scoring import seed_intervals
+from cloc_jax.scoring.intervals import Interval
+from cloc_jax.studies import verdicts
+from cloc_jax.studies.verdicts import Evidence
+
+KIND = "tables"
+Summary = Mapping[str, Any]
+Finder = Callable[[str, Summary], Iterator[Evidence]]
+
+
+def as_study(summary: Summary) -> dict[str, Any]:
+    """A summary of runs with what every study says of itself."""
+    about = summary["about"]
+    trained = about["trainable_from"]
+    return {
+        **summary,
+        "command": summary["commands"][-1],
+        "size": about["size"],
+        "encoder": f"{about['encoder']}{trained and f' trained from {trained} on'}",
+        "is_frozen": about["is_frozen"],
+        "seeds": max(len(one["runs"]) for one in summary["settings"].values()),
+    }
+
+
+def outperforms(
+    others: Sequence[str], *, is_biased: bool = False, is_whole: bool = False
+) -> Finder:
+    """CLOC against other methods, by accuracy and MAE.
+
+    Args:
+      others: their names.
+      is_biased: whether the training labels were made wrong.
+      is_whole: whether to take only runs that trained the whole network, as the paper.
+    """
+    prefix = BIASED if is_biased else ""
+
+    def find(kind: str, study: Summary) -> Iterator[Evidence]:
+        if kind != KIND or (is_whole and study["protocol"] != "whole"):
+            return
+        for method in others:
+            names = f"{prefix}cloc", prefix + method
+            yield from _compared(study, *names, METHODS[method])
+
+    return find
+
+
+def margins_matter(kind: str, study: Summary) -> Iterator[Evidence]:
+    """A margin for each boundary against fewer of them."""
+    if kind == KIND:
+        yield from _compared(study, "cloc", "cloc shared", "one shared margin")
+        yield from _compared(study, "cloc", "cloc ones", "all margins 1")
+
+
+def phases_matter(kind: str, study: Summary) -> Iterator[Evidence]:
+    """Both phases against phase one alone, run by run; images are the same."""
+    if kind != KIND or "cloc" not in study["settings"]:
+        return
+    runs = [r["scores"] for r in study["settings"]["cloc"]["runs"]]
+    if not all(PHASE_ONE in scores for scores in runs):
+        return
+    found = {}
+    for score in SCORES:
+        after, before = (
+            np.array([scores[stage][score] for scores in runs])
+            for stage in (FINAL, PHASE_ONE)
+        )
+        ends = seed_intervals.of_mean(list(after - before), 0.0)
+        found[score] = (float(after.mean()), float(before.mean()), ends)
+    yield _evidence("both phases against phase one, over seeds only", found)
+
+
+def lower_errors(rate: str, *, is_biased: bool) -> Finder:
+    """Learned margins against the value that validation chose, where it matters.
+
+    Args:
+      rate: "error" among neighbours, or "crossing" of all images.
+      is_biased: whether the training labels were made wrong.
+    """
+    kept = BIASED if is_biased else ""
+
+    def find(kind: str, study: Summary) -> Iterator[Evidence]:
+        fixed = study["controlled"].get(kept) if kind == KIND else None
+        if fixed is None or f"{kept}cloc" not in study["settings"]:
+            return
+        for boundary in study["critical"]:
+            score = f"{rate} {boundary}"
+            after, before, ends = _difference(study, fixed, f"{kept}cloc", score)
+            yield Evidence(
+                f"{boundary}, {fixed.removeprefix(kept)}",
+                f"{before:.3f} → {after:.3f}, difference "
+                f"{verdicts.signed(after - before, ends)}",
+                verdicts.of_interval(ends, is_lower_better=True),
+            )
+
+    return find
+
+
+def fixed_is_better(kind: str, study: Summary) -> Iterator[Evidence]:
+    """With biased labels, a fixed critical margin against learned ones."""
+    fixed = study["controlled"].get(BIASED) if kind == KIND else None
+    if fixed is not None:
+        title = "learned margins"
+        yield from _compared(study, fixed, f"{BIASED}cloc", title, "fixed margin")
+
+
+_LOWER = {"accuracy": False, "mae": True}  # whether a lower score is the better one
+
+
+def _compared(
+    study: Summary, first: str, second: str, title: str, own: str = "CLOC"
+) -> Iterator[Evidence]:
+    """Two settings by accuracy and MAE, where both have runs."""
+    if first in study["settings"] and second in study["settings"]:
+        found = {score: _difference(study, first, second, score) for score in SCORES}
+        yield _evidence(f"{own} against {title}", found)
+
+
+def _evidence(
+    setting: str, found: Mapping[str, tuple[float, float, Interval]]
+) -> Evidence:
+    parts, said = [], {}
+    for score, (first, second, ends) in found.items():
+        parts.append(
+            f"{SCORES[score] if score == 'mae' else score} {first:.3f} against "
+            f"{second:.3f}, difference {verdicts.signed(first - second, ends)}"
+        )
+        said[score] = verdicts.of_interval(ends, is_lower_better=_LOWER[score])
+    by_score = [f"{text} ({SCORES[score].lower()})" for score, text in said.items()]
+    is_same = len(set(said.values())) == 1
+    verdict = said["accuracy"] if is_same else ", ".join(by_score)
+    return Evidence(setting, "; ".join(parts), verdict.replace("(mae)", "(MAE)"))
+
+
+def _difference(
+    study: Summary, first: str, second: str, score: str
+) -> tuple[float, float, Interval]:
+    """Both means, and the interval of the first minus the second."""
+    own, other = (_scores(study, name, score) for name in (first, second))
+    images = 0.0  # folds: the runs had other test images each
+    if "images_variance" in study["settings"][first]:
+        images = _paired(study, first, second, score)
+    ends = seed_intervals.of_difference(own, other, images)
+    return float(np.mean(own)), float(np.mean(other)), ends
+
+
+def _scores(study: Summary, setting: str, score: str) -> list[float]:
+    """One per run; NaN where it has none."""
+    found = [run["scores"][FINAL][score] for run in study["settings"][setting]["runs"]]
+    return [math.nan if value is None else value for value in found]
+
+
+def _paired(study: Summary, first: str, second: str, score: str) -> float:
+    """Variance over test images of the difference of two settings.
+
+    One of the two is what all others are held against, so it is kept by the other.
+    """
+    for name, other in ((first, second), (second, first)):
+        kept = study["settings"][name].get("paired_variance", {})
+        if kept.get("with") == other and score in kept:
+            return kept[score]
+    return math.nan

@@ -1,0 +1,165 @@
+"""From the runs behind the tables to verdicts on the paper's claims."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cloc_jax.scoring import predictions, seed_intervals
+from cloc_jax.studies import claims, table_evidence
+from cloc_jax.studies.tables import summaries
+from configs import idrid
+
+RANKS = ["0", "1", "2"]
+TRUE = np.arange(150) % 3
+
+
+def predicted(share_wrong, seed):
+    """Every image of rank 1 has a place in a queue; that share of it is called 2."""
+    place = np.argsort(np.argsort(np.random.default_rng(seed).random(len(TRUE))))
+    return np.where((TRUE == 1) & (place < share_wrong * len(TRUE)), 2, TRUE)
+
+
+def write_run(folder, predicted, *, has_phase_one):
+    folder.mkdir(parents=True)
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (TRUE, predicted), 1)
+    wrong = [np.mean((predicted > h) != (TRUE > h)) for h in range(2)]
+    among = (TRUE == 1) | (TRUE == 2)
+    errors = np.mean(predicted[among] != TRUE[among])
+    scores = {
+        "accuracy": np.mean(predicted == TRUE),
+        "mae": np.mean(np.abs(predicted - TRUE)),
+        "qwk": 0.5,
+        "one_off_accuracy": 1.0,
+        "macro_mae": 0.5,
+        "boundaries": {
+            "0|1": {"error_rate": 0.0, "crossing_rate": wrong[0]},
+            "1|2": {"error_rate": errors, "crossing_rate": wrong[1]},
+        },
+        "confusion": confusion.tolist(),
+    }
+    early = {**scores, "accuracy": scores["accuracy"] - 0.1, "mae": 0.9}
+    found = {
+        "final": {"val": scores, "test": scores},
+        "ranks": RANKS,
+        "critical": ["1|2"],
+        "stages": [{"name": "fit", "title": "", "epochs": 2, "seconds": 1.0}],
+        "margins": {},
+        "readouts": {},
+        "environment": {"device": "cpu x1"},
+    }
+    if has_phase_one:
+        found["phase_one"] = {"val": early, "test": early}
+    (folder / "metrics.json").write_text(json.dumps(found))
+    config = idrid.get_config()
+    config.encoder.trainable_from = "layer4"
+    (folder / "config.json").write_text(json.dumps(config.to_dict(), default=list))
+    images = {"train": 8, "val": len(TRUE), "test": len(TRUE)}
+    about = {"images": images, "ranks": RANKS, "sha256": "0"}
+    (folder / "dataset.json").write_text(json.dumps(about))
+    names = [str(i) for i in range(len(TRUE))]
+    one = predictions.Predictions(names, TRUE, predicted, None)
+    predictions.write(folder / predictions.NAME, {"val": one, "test": one}, RANKS)
+
+
+WRONG = {  # share of rank 1 that each setting gets wrong
+    "cloc": 0.3,
+    "ce": 0.9,
+    "orcnn": 0.3,
+    "cloc shared": 0.6,
+    "cloc controlled 1": 0.05,
+    "biased cloc": 0.5,
+    "biased ce": 0.2,
+    "biased cloc controlled 1": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    listed = []
+    for setting, share in WRONG.items():
+        for seed in range(3):
+            name = f"{setting}, {seed}"
+            # Seeds differ a little; the queue of images is the same for all settings.
+            write_run(
+                folder / name,
+                predicted(share + 0.02 * seed, 0),
+                has_phase_one="cloc" in setting,
+            )
+            listed.append(
+                {"name": name, "setting": setting, "seed": seed, "dataset": "idrid"}
+                | {"protocol": "partial", "command": "python launch.py tables"}
+            )
+    return summaries.summarize(folder, listed, {})
+
+
+def test_differences_are_those_of_paired_images(summary):
+    kept = summary["settings"]["ce"]["paired_variance"]
+    assert kept["with"] == "cloc"
+    right = [
+        np.mean([predicted(WRONG[name] + 0.02 * s, 0) == TRUE for s in range(3)], 0)
+        for name in ("ce", "cloc")
+    ]
+    expected = (right[0] - right[1]).var(ddof=1) / len(TRUE)
+    assert kept["accuracy"] == pytest.approx(expected)
+    # Of the same images one setting errs on those of the other and more, so that the
+    # difference is surer than two samples would tell.
+    apart = sum(
+        summary["settings"][n]["images_variance"]["final"]["accuracy"]
+        for n in ("ce", "cloc")
+    )
+    assert kept["accuracy"] < apart
+    assert summary["settings"]["biased ce"]["paired_variance"]["with"] == "biased cloc"
+    assert "paired_variance" not in summary["settings"]["cloc"]
+
+
+def test_difference_over_seeds_is_welch_s():
+    from scipy import stats
+
+    first, second = [0.6, 0.64, 0.71], [0.5, 0.58]
+    found = seed_intervals.of_difference(first, second, 0.0)
+    expected = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
+    assert found == pytest.approx((expected.low, expected.high))
+    wider = seed_intervals.of_difference(first, second, 0.01)
+    assert wider.high - wider.low > 0.4
+    assert np.isnan(seed_intervals.of_difference([0.6], [0.5], 0.0).low)
+
+
+def section(page, text):
+    return next(part for part in page.split("## ") if part.startswith(text))
+
+
+def test_page_of_claims_from_a_summary(summary, tmp_path):
+    (tmp_path / "runs" / "summaries").mkdir(parents=True)
+    path = tmp_path / "runs" / "summaries" / "idrid-partial.json"
+    path.write_text(json.dumps(summary))
+    assert claims.write_claims(tmp_path / "runs", tmp_path / "claims.md") == 1
+    page = (tmp_path / "claims.md").read_text()
+    data = "| IDRiD, 224x224, resnet50 trained from layer4 on | 3 |"
+    better = section(page, "CLOC with learned margins")
+    assert f"{data} CLOC against Cross-entropy | accuracy 0." in better
+    assert "| holds | [1] |" in better
+    alike = section(page, "CLOC outperforms existing")
+    assert "against ORCNN" in alike and "| not shown |" in alike
+    assert "Cross-entropy" not in alike
+    biased = section(page, "Trained on biased labels, CLOC")
+    assert "| does not hold |" in biased and "SimCLR" not in biased
+    for text in ("A larger margin fixed", "With biased training labels a", "A margin"):
+        assert "| holds |" in section(page, text)
+    phases = section(page, "Phase two")
+    assert "difference +0.100" in phases and "| holds |" in phases
+    assert "Not tested: needs a GPU" in section(page, "CLOC outperforms other methods")
+    assert "1. `python launch.py tables`" in page
+
+
+def test_scores_that_disagree_are_both_named():
+    found = table_evidence._evidence(
+        "a against b",
+        {
+            "accuracy": (0.7, 0.6, seed_intervals.Interval(0.05, 0.15)),
+            "mae": (0.5, 0.5, seed_intervals.Interval(-0.1, 0.1)),
+        },
+    )
+    assert found.verdict == "holds (accuracy), not shown (MAE)"
