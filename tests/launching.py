@@ -31,12 +31,33 @@ def launch(*arguments, cwd, script="launch.py", file_bytes=0, **environment):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
+    return _run(
+        [str(ROOT / script), *arguments],
+        cwd,
+        {"XLA_FLAGS": ""} | environment,
+        preexec_fn=limit if file_bytes else None,
+    )
+
+
+def launched(*arguments, **options):
+    """The process of `launch`, which must have ended well."""
+    process = launch(*arguments, **options)
+    assert process.returncode == 0, process.stderr
+    return process
+
+
+def run_code(code, *arguments, cwd=ROOT, **environment):
+    """The finished process of `python -c code arguments`."""
+    return _run(["-c", code, *arguments], cwd, environment)
+
+
+def _run(words, cwd, environment, **options):
     return subprocess.run(
-        [sys.executable, str(ROOT / script), *map(str, arguments)],
+        [sys.executable, *map(str, words)],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": ""} | environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
         timeout=300,
-        preexec_fn=limit if file_bytes else None,
+        **options,
     )

@@ -14,6 +14,7 @@ from cloc_jax.build import assembly, encoder, saved_config
 from cloc_jax.build.dataset import build_dataset
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
+from cloc_jax.runtime.dotted_names import flatten
 from configs import base
 
 FOLDER = pathlib.Path(launch.__file__).parent / "configs"
@@ -58,16 +59,8 @@ def test_koa_is_the_papers_protocol():
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_the_fields_of_base_and_survives_json(name):
     config = importlib.import_module(f"configs.{name}").get_config()
-    schema = base.get_config()
-
-    def names(part, prefix=""):
-        for key, value in part.to_dict().items():
-            if isinstance(value, dict):
-                yield from names(part[key], f"{prefix}{key}.")
-            else:
-                yield prefix + key
-
-    assert set(names(config)) == set(names(schema))
+    schema = base.get_config().to_dict()
+    assert flatten(config.to_dict()).keys() == flatten(schema).keys()
     saved = json.loads(json.dumps(config.to_dict()))
     assert saved_config.read(saved, base.get_config()).to_dict() == config.to_dict()
 

@@ -14,6 +14,7 @@ from ml_collections.config_flags import config_path
 
 import launch
 from cloc_jax.jobs import command_line
+from cloc_jax.runtime.dotted_names import flatten
 
 ROOT = pathlib.Path(launch.__file__).parent
 PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/**/[a-z]*.py")
@@ -25,7 +26,9 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"(?:^ {4}.*\n)+|^```(?:.*\n)+?```", re.MULTILINE)
 GROUPS = "data|augment|encoder|head|method|optimizer|mesh|train"
-FIELD = re.compile(rf"`(?:--config\.)?((?:{GROUPS})\.[a-z][\w.]*)")
+# In words between backticks, and in the flags of any code.
+NAMED = r"`|--config\.|--vary='?|--set='?[\w/]*:"
+FIELD = re.compile(rf"(?:{NAMED})(?:--config\.)?((?:{GROUPS})\.[a-z][\w.]*)")
 FILE = re.compile(r"(?<![\w/.>])\w+/[\w./]*\.(?:py|md|png)\b")
 
 
@@ -54,9 +57,13 @@ def read_config(words: list[str], monkeypatch) -> ConfigDict:
     return config.value
 
 
-def test_commands_are_found():
+def test_commands_and_settings_are_found():
     text = "See `launch.py a\nb` or\n\n    python launch.py c \\\n        d  # e\n\nf\n"
     assert commands(text) == [["c", "d"], ["a", "b"]]
+    text = (
+        "`head.a`\n\n    --config.data.b=1 --vary='train.c=1;2' --set='koa/ce:mesh.d=1'"
+    )
+    assert FIELD.findall(text) == ["head.a", "data.b", "train.c", "mesh.d"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -102,15 +109,8 @@ def test_the_reference_is_as_the_code_is():
 def test_the_reference_has_every_setting_and_every_flag():
     text = (ROOT / "docs" / "reference.md").read_text()
 
-    def leaves(part, prefix=""):
-        for key, value in part.items():
-            if isinstance(value, ConfigDict):
-                yield from leaves(value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}"
-
     rows = dict(re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", text, re.M))
-    assert set(rows) == set(leaves(launch.schema()))
+    assert rows.keys() == flatten(launch.schema().to_dict()).keys()
     assert all(rows.values()), "a setting without a meaning"
     assert rows["train.patience"] == "epochs without improvement that end such a stage"
     for job in command_line.COMMANDS:

@@ -9,7 +9,32 @@ from flax import nnx
 from cloc_jax.build import assembly
 from cloc_jax.runtime import checkpoint, model_state, sharding
 from cloc_jax.training import train_step
-from configs import quickstart
+from configs import folder, quickstart
+
+# Sizes of methods with which a step compiles quickly.
+SMALL_METHODS = {
+    "method__dino__output": 16,
+    "method__dino__hidden": 8,
+    "method__dino__bottleneck": 4,
+    "method__dino__local_crops": 2,
+    "method__dino__local_size": (16, 16),
+    "method__mwr__hidden": 8,
+    "method__gol__width": 4,
+    "method__poe__samples": 3,
+}
+
+
+def changed(config, changes):
+    """The configuration for a network that trains in no time, and with changes."""
+    settings = {
+        "encoder.widths": (2, 4, 4, 4),
+        "head.hidden": 8,
+        "train.batch_size": 8,
+        "train.max_epochs": 1,
+        "mesh.devices": 1,
+    } | {name.replace("__", "."): value for name, value in changes.items()}
+    config.update_from_flattened_dict(settings)
+    return config
 
 
 def tiny(**changes):
@@ -19,14 +44,8 @@ def tiny(**changes):
         "data.num_val": 20,
         "data.num_test": 14,
         "data.size": (24, 24),
-        "encoder.widths": (2, 4, 4, 4),
-        "head.hidden": 8,
-        "train.batch_size": 8,
-        "train.max_epochs": 1,
-        "mesh.devices": 1,
-    } | {k.replace("__", "."): v for k, v in changes.items()}
-    config.update_from_flattened_dict(changes)
-    return config
+    } | changes
+    return changed(config, changes)
 
 
 def clean(**changes):
@@ -34,6 +53,19 @@ def clean(**changes):
     for name in config.augment:
         config.augment[name] = 0.0
     return config
+
+
+def of_folder(root, **changes):
+    """The configuration of a run on image files that takes seconds."""
+    config = folder.get_config()
+    changes = {
+        "data.root": str(root),
+        "data.size": (16, 16),
+        "encoder.name": "small",
+        "encoder.weights": "",
+        "method.name": "ce",
+    } | changes
+    return changed(config, changes)
 
 
 def stage_parts(config, index=0):

@@ -1,8 +1,8 @@
-"""Benchmark of the data: images a second, stage by stage, and whether memory grows.
+"""Benchmark of the data: images per second, stage by stage, and whether memory grows.
 
 Every stage has those before it inside. All are timed in turn on the same images, read
-anew each time, but for the last: there prepared images are kept in memory, as they are
-from the second epoch of a run on, if they fit. What all is measured against is the
+anew each time, except in the last: there prepared images are kept in memory, as they
+are from the second epoch of a run on, if they fit. What all is measured against is the
 least that any pipeline does: decode and resize, on one thread.
 """
 
@@ -208,7 +208,7 @@ def _needs(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
     for cell in cells:
         ratio = cell["images_per_second"] / cell["step_needs_per_second"]
         said.append(
-            f"{cell['stage']}: {cell['images_per_second']:.0f} images a second, "
+            f"{cell['stage']}: {cell['images_per_second']:.0f} images per second, "
             f"{ratio:.1f} times what the step uses with encoder {config.encoder.name}"
         )
     return said
@@ -257,12 +257,12 @@ def _conclusions(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
     ]
     if (KEPT, threads) in of:
         later = of[KEPT, threads]["images_per_second"]
-        rates = f"{first:.0f} images a second in its first epoch, {later:.0f} later"
+        rates = f"{first:.0f} images per second in its first epoch, {later:.0f} later"
     else:
-        rates = f"{first:.0f} images a second, as data.cache_gib does not hold them"
+        rates = f"{first:.0f} images per second, as data.cache_gib does not hold them"
     said.append(
         f"data.threads={threads}: training can have {rates}; bench --what=step "
-        f"--batches={size} tells the samples a second that it uses"
+        f"--batches={size} tells the samples per second that it uses"
     )
     return said
 

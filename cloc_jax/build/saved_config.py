@@ -6,6 +6,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from cloc_jax.runtime import dotted_names
+
 # Fields that had another name when only two methods existed.
 RENAMED = {
     **{
@@ -50,7 +52,7 @@ def read(values: Mapping[str, Any], schema: ConfigDict) -> ConfigDict:
     schema.lock()  # a field that it lacks is an error
     if values.get("encoder", {}).get("trainable_from"):
         schema.encoder.kept_dtype = "float32"  # before there was a choice
-    for name, value in _flat(values).items():
+    for name, value in dotted_names.flatten(values).items():
         name = RENAMED.get(name, name)
         *groups, field = name.split(".")
         part = schema
@@ -75,11 +77,3 @@ def with_absolute_places(config: ConfigDict) -> ConfigDict:
         if config.data[place]:
             config.data[place] = os.path.abspath(os.path.expanduser(config.data[place]))
     return config
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat

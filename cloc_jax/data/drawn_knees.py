@@ -148,7 +148,7 @@ def grade(severities: np.ndarray) -> np.ndarray:
 
 
 def nuisance(rng: np.random.Generator) -> dict[str, float]:
-    """Draws everything about a knee that is not its severity, but for the noise."""
+    """Draws everything about a knee except its severity and the noise."""
     return dict(zip(NUISANCE, rng.uniform(_LOW, _HIGH).tolist(), strict=True))
 
 

@@ -64,6 +64,23 @@ class Source(Protocol):
         return other
 
 
+class Wrapper(Source):
+    """Other images of the items of a source."""
+
+    def __init__(self, source: Source):
+        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
+        self._source = source
+
+    def stamps(self) -> list[str]:
+        return self._source.stamps()
+
+    def contents(self) -> list[str] | None:
+        return self._source.contents()
+
+    def original(self) -> Source:
+        return self._source.original()
+
+
 class Subset(Source):
     """Some items of a source, in the given order."""
 
@@ -93,7 +110,7 @@ class Subset(Source):
         return self if before is self._source else Subset(before, self._items)
 
 
-class Prepared(Source):
+class Prepared(Wrapper):
     """A source whose images are cropped, equalised and resized, and kept in memory.
 
     Kept while they fit into `cache_bytes` (decoding costs far more than augmenting);
@@ -112,8 +129,7 @@ class Prepared(Source):
         cache_bytes: int,
         random_crop: float = 0.0,
     ):
-        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
-        self._source = source
+        super().__init__(source)
         self._prepare: dict[str, Any] = {
             "size": size,
             "crop": crop,
@@ -125,15 +141,6 @@ class Prepared(Source):
 
     def __getitem__(self, index: int) -> np.ndarray:
         return augmentation.centre(self.whole(index), self._random_crop)
-
-    def stamps(self) -> list[str]:
-        return self._source.stamps()
-
-    def contents(self) -> list[str] | None:
-        return self._source.contents()
-
-    def original(self) -> Source:
-        return self._source.original()
 
     @property
     def is_kept(self) -> bool:
@@ -152,7 +159,7 @@ class Prepared(Source):
         return image
 
 
-class KeptFeatures(Source):
+class KeptFeatures(Wrapper):
     """What frozen parts of an encoder make of a source's images.
 
     `views[0]` holds the features of the clean images, each further view those of
@@ -160,20 +167,11 @@ class KeptFeatures(Source):
     """
 
     def __init__(self, source: Source, views: Sequence[Any]):
-        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
-        self._source, self.views = source, views
+        super().__init__(source)
+        self.views = views
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self.views[0][index]
-
-    def stamps(self) -> list[str]:
-        return self._source.stamps()
-
-    def contents(self) -> list[str] | None:
-        return self._source.contents()
-
-    def original(self) -> Source:
-        return self._source.original()
 
     def draw(self, item: int, rng: np.random.Generator) -> np.ndarray:
         """The features of one of the item's views."""
@@ -181,23 +179,17 @@ class KeptFeatures(Source):
         return self.views[one][item]
 
 
-class AugmentedOnce(Source):
+class AugmentedOnce(Wrapper):
     """One augmented view of every image, the same each time it is asked for."""
 
     def __init__(self, source: Source, view: int, augment: augmentation.Augment):
-        self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
-        self._source, self._view = source, view
+        super().__init__(source)
+        self._view = view
         self._draw = augmented(source, augment)
 
     def __getitem__(self, index: int) -> np.ndarray:
         seed = (self._view, zlib.crc32(os.fsencode(self.ids[index])))
         return self._draw(index, np.random.default_rng(seed))
-
-    def stamps(self) -> list[str]:
-        return self._source.stamps()
-
-    def contents(self) -> list[str] | None:
-        return self._source.contents()
 
 
 class InMemory(Source):

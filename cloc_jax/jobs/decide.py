@@ -61,8 +61,7 @@ def decide(
     _check(boundaries, shares, costs, guarantee, coverage)
     scores = folder.read_metrics()
     ranks = [str(rank) for rank in scores["ranks"]]
-    digest = scores.get("files", {}).get(predictions.NAME, "")
-    found = predictions.read(folder.path / predictions.NAME, ranks, digest)
+    found = predictions.read_of_run(folder.path, scores)
     _check_counts(found, folder, scores)
     val = _with_probabilities(found, "val", folder, scores)
     temperature = calibration.fit_temperature(val.probabilities, val.true)

@@ -15,6 +15,7 @@ from .multi_margin import (
     hinge_sums,
     hinge_sums_of,
     mmnp,
+    positions,
     unit_vectors,
 )
 from .probabilistic import PoeTerms, poe_terms
@@ -49,6 +50,7 @@ __all__ = [
     "nt_xent",
     "ordinal_binary",
     "poe_terms",
+    "positions",
     "rnc",
     "sord",
     "supcon",

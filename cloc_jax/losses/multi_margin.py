@@ -164,7 +164,7 @@ def hinge_sums_of(
         "sorted": functools.partial(_counted, _sorted_counts),
         "pallas": functools.partial(_counted, _pallas_counts),
     }
-    position = _positions(margins, unit.dtype)
+    position = positions(margins.astype(unit.dtype))
     given = anchors, anchor_labels, anchor_index, unit, labels, position, where
     if algorithm != "auto":
         return forms[algorithm](*given)
@@ -190,7 +190,7 @@ def active_triplets(
     if where is None:
         where = jnp.ones(labels.shape, bool)
     unit = jax.lax.stop_gradient(unit_vectors(embeddings))
-    position = jax.lax.stop_gradient(_positions(margins, unit.dtype))
+    position = jax.lax.stop_gradient(positions(margins.astype(unit.dtype)))
     index = jnp.arange(labels.shape[0], dtype=jnp.int32)
     order, spans = _spans(labels, index, labels, where)
     _, counts = _sorted_counts(
@@ -210,10 +210,9 @@ def unit_vectors(embeddings: Float[Array, "batch dim"]) -> Float[Array, "batch d
     return embeddings * scale
 
 
-def _positions(margins, dtype):
+def positions(margins: Float[Array, "boundaries"]) -> Float[Array, "ranks"]:
     """Running sums of the margins: the margin of two ranks is their distance."""
-    gaps = jnp.concatenate([jnp.zeros(1, dtype), margins.astype(dtype)])
-    return jnp.cumsum(gaps)
+    return jnp.cumsum(jnp.concatenate([jnp.zeros(1, margins.dtype), margins]))
 
 
 def _dense(anchors, anchor_labels, anchor_index, unit, labels, position, where):

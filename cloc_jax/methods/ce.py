@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import optax
 
-from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Stage
+from cloc_jax.methods import heads, single_stage, stop_rules
+from cloc_jax.methods.interface import Method
 
 
 def ce(
@@ -23,13 +23,7 @@ def ce(
     def loss(model, batch, rngs):
         return cross_entropy(model(batch["image"]).logits, batch)
 
-    stage = Stage(
-        name="fit",
-        loss=loss,
-        trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rules.by_validation(limits),
-        hand_over="best",
-    )
+    stage = single_stage.fit_stage(loss, limits)
     return Method(init, (stage,), heads.embed, heads.predict)
 
 
@@ -38,5 +32,5 @@ def cross_entropy(logits, batch):
     value = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
     count = jnp.maximum(batch["mask"].sum(), 1)
     mean = jnp.sum(value, where=batch["mask"]) / count
-    right = jnp.sum(logits.argmax(1) == batch["label"], where=batch["mask"]) / count
-    return mean, {"cross_entropy": mean, "accuracy": right}
+    accuracy = single_stage.accuracy(logits.argmax(1), batch)
+    return mean, {"cross_entropy": mean, "accuracy": accuracy}

@@ -24,7 +24,7 @@ from cloc_jax.methods.interface import (
     Readout,
     Stage,
 )
-from cloc_jax.methods.margins import FORMS, Margins, parse, positions
+from cloc_jax.methods.margins import FORMS, Margins, parse
 from cloc_jax.runtime import sharding
 
 MARGINS = "margins"  # the parameter group
@@ -117,7 +117,7 @@ def cloc(
         if head.classifier == "cosine":
             # Every other rank's cosine gets its margin added, so that the right one
             # has to win by as much. The margins themselves learn from MMNP only.
-            place = positions(jax.lax.stop_gradient(values))
+            place = losses.positions(jax.lax.stop_gradient(values))
             apart = jnp.abs(place[batch["label"]][:, None] - place[None])
             logits = logits + model.head.prototypes.scale() * apart
         entropy, scalars = cross_entropy(logits, batch)

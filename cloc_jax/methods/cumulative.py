@@ -12,14 +12,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from cloc_jax import losses
-from cloc_jax.methods import heads, stop_rules
+from cloc_jax.methods import heads, single_stage, stop_rules
 from cloc_jax.methods.interface import (
     NETWORK,
     UNDECAYED,
     Method,
     Prediction,
     Readout,
-    Stage,
 )
 from cloc_jax.methods.margins import inverse_softplus
 
@@ -69,21 +68,18 @@ def cumulative(
     def train(model, batch, rngs):
         found, label, mask = model(batch["image"]).logits, batch["label"], batch["mask"]
         value = loss(found, label, learned(model), mask)
-        right = ranks_above(above(found, learned(model))) == label
-        accuracy = jnp.sum(right, where=mask) / jnp.maximum(mask.sum(), 1)
-        return value, {"accuracy": accuracy}
+        predicted = ranks_above(above(found, learned(model)))
+        return value, {"accuracy": single_stage.accuracy(predicted, batch)}
 
     def predict(model, images, support):
         chances = above(model(images).logits, learned(model))
         return Prediction(ranks_above(chances), above=chances)
 
     own_rate = {} if threshold_rate is None else {"learning_rate": threshold_rate}
-    stage = Stage(
-        name="fit",
-        loss=train,
+    stage = single_stage.fit_stage(
+        train,
+        limits,
         trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: dict(UNDECAYED) | own_rate},
-        stop=stop_rules.by_validation(limits),
-        hand_over="best",
     )
     method = Method(init, (stage,), heads.embed, predict)
     if readouts is None:

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import nearest, stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Readout, Stage
+from cloc_jax.methods import nearest, single_stage, stop_rules
+from cloc_jax.methods.interface import NETWORK, Method, Readout
 
 REFERENCES = "references"  # the parameter group
 # Reference points that start on a half circle, as the authors do.
@@ -115,13 +115,11 @@ def gol(
         cosines = jnp.clip(jnp.sum(unit[1:] * unit[:-1], axis=1), -1, 1)
         return {"reference_angles": Readout(jnp.degrees(jnp.arccos(cosines)))}
 
-    stage = Stage(
-        name="fit",
-        loss=loss,
+    stage = single_stage.fit_stage(
+        loss,
+        limits,
         trains=dict.fromkeys((*NETWORK, REFERENCES), {}),
-        stop=stop_rules.by_validation(limits),
         enter=enter,
-        hand_over="best",
     )
     return Method(init, (stage,), embed, predict, fit, readouts)
 

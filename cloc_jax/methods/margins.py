@@ -90,11 +90,6 @@ class Margins(nnx.Module):
         return values * (self.budget / values.sum()) if self.budget else values
 
 
-def positions(margins: Float[Array, "boundaries"]) -> Float[Array, "ranks"]:
-    """Where each rank stands on the line: the running sum of the margins from 0."""
-    return jnp.concatenate([jnp.zeros(1, margins.dtype), jnp.cumsum(margins)])
-
-
 def inverse_softplus(value: Float[Array, "..."]) -> Float[Array, "..."]:
     """theta with softplus(theta) = value, exact for small and large values alike."""
     return value + jnp.log(-jnp.expm1(-value))

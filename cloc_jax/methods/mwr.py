@@ -29,8 +29,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import nearest, regression, stop_rules
-from cloc_jax.methods.interface import NETWORK, Labelled, Method, Stage, Support
+from cloc_jax.methods import nearest, regression, single_stage, stop_rules
+from cloc_jax.methods.interface import Labelled, Method, Support
 
 NEIGHBOURS = 5  # whose mean label is the first guess
 MOVES = 10  # of the window, at most
@@ -135,14 +135,7 @@ def mwr(
         values = _estimate_all(graph, state, val.embeddings, support, num_ranks)
         return support | regression.fit_scale(values, val.labels, num_ranks)
 
-    stage = Stage(
-        name="fit",
-        loss=loss,
-        trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rules.by_validation(limits),
-        sampler="triples",
-        hand_over="best",
-    )
+    stage = single_stage.fit_stage(loss, limits, sampler="triples")
     return Method(init, (stage,), embed, predict, fit)
 
 

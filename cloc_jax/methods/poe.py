@@ -16,8 +16,8 @@ from flax import nnx
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Prediction, Stage
+from cloc_jax.methods import single_stage, stop_rules
+from cloc_jax.methods.interface import Method, Prediction
 
 DISTANCES = ("j", "wasserstein", "bhattacharyya", "hellinger")
 
@@ -106,8 +106,7 @@ def poe(
         )
         value = terms.cross_entropy + divergence_weight * terms.kl
         value = value + order_weight * terms.ordinal
-        right = jnp.sum(logits.mean(0).argmax(1) == label, where=mask)
-        accuracy = right / jnp.maximum(mask.sum(), 1)
+        accuracy = single_stage.accuracy(logits.mean(0).argmax(1), batch)
         return value, terms._asdict() | {"accuracy": accuracy}
 
     def embed(model, images):
@@ -120,11 +119,5 @@ def poe(
         label = jnp.round(value).astype(jnp.int32)
         return Prediction(label, value=value, probabilities=probabilities)
 
-    stage = Stage(
-        name="fit",
-        loss=loss,
-        trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rules.by_validation(limits),
-        hand_over="best",
-    )
+    stage = single_stage.fit_stage(loss, limits)
     return Method(init, (stage,), embed, predict)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cloc_jax import losses
-from cloc_jax.methods import pretraining, regression, stop_rules
+from cloc_jax.methods import pretraining, regression, single_stage, stop_rules
 from cloc_jax.methods.interface import Method
 
 
@@ -52,8 +52,7 @@ def rnc(
         count = jnp.maximum(mask.sum(), 1)
         error = jnp.sum(jnp.abs(value - label), where=mask) / count
         nearest = jnp.clip(jnp.round(value), 0, num_ranks - 1)
-        right = jnp.sum(nearest == label, where=mask) / count
-        return error, {"accuracy": right}
+        return error, {"accuracy": single_stage.accuracy(nearest, batch)}
 
     def predict(model, images, support):
         value = model(images)[:, 0]

@@ -3,11 +3,9 @@
 Diaz and Marathe, "Soft Labels for Ordinal Regression", CVPR 2019.
 """
 
-import jax.numpy as jnp
-
 from cloc_jax import losses
-from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Stage
+from cloc_jax.methods import heads, single_stage, stop_rules
+from cloc_jax.methods.interface import Method
 
 
 def sord(
@@ -30,20 +28,15 @@ def sord(
         return heads.Network(encoder, inner)
 
     def loss(model, batch, rngs):
-        logits, label, mask = (
-            model(batch["image"]).logits,
+        logits = model(batch["image"]).logits
+        value = losses.sord(
+            logits,
             batch["label"],
-            batch["mask"],
+            alpha=alpha,
+            distance=distance,
+            where=batch["mask"],
         )
-        value = losses.sord(logits, label, alpha=alpha, distance=distance, where=mask)
-        right = jnp.sum(logits.argmax(1) == label, where=mask)
-        return value, {"accuracy": right / jnp.maximum(mask.sum(), 1)}
+        return value, {"accuracy": single_stage.accuracy(logits.argmax(1), batch)}
 
-    stage = Stage(
-        name="fit",
-        loss=loss,
-        trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rules.by_validation(limits),
-        hand_over="best",
-    )
+    stage = single_stage.fit_stage(loss, limits)
     return Method(init, (stage,), heads.embed, heads.predict)

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import checked_files, dotted_names
 from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
@@ -66,10 +66,8 @@ def read_predictions(
     run: pathlib.Path, scores: Mapping[str, Any]
 ) -> dict[str, Predictions]:
     """Predictions by split; none where there is no list of them."""
-    ranks = [str(rank) for rank in scores["ranks"]]
-    digest = scores.get("files", {}).get(predictions.NAME, "")
     try:
-        return predictions.read(run / predictions.NAME, ranks, digest)
+        return predictions.read_of_run(run, scores)
     except FileNotFoundError:
         return {}
 
@@ -90,13 +88,8 @@ def config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
     tables: dict[str, list[tuple[str, str]]] = {}
     for name, value in config.items():
         group = name if isinstance(value, dict) else "general"
-        tables.setdefault(group, []).extend(_flat(name, value))
+        tables.setdefault(group, []).extend(
+            (field, text if isinstance(text, str) else json.dumps(text))
+            for field, text in dotted_names.flatten({name: value}).items()
+        )
     return tables
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        return [
-            row for key, item in value.items() for row in _flat(f"{name}.{key}", item)
-        ]
-    return [(name, value if isinstance(value, str) else json.dumps(value))]

@@ -27,7 +27,13 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from cloc_jax.runtime import checked_files, image_changes, os_errors, run_lock
+from cloc_jax.runtime import (
+    checked_files,
+    dotted_names,
+    image_changes,
+    os_errors,
+    run_lock,
+)
 from cloc_jax.runtime.atomic_files import PART, write_bytes
 
 REMEDY = "Put back a copy of it, or train the run again."  # of what was learned
@@ -115,7 +121,10 @@ class RunFolder:
 
         `saved_config` is the run's own as the current schema has it.
         """
-        saved, given = _flat(_as_json(saved_config)), _flat(_as_json(config))
+        saved, given = (
+            dotted_names.flatten(_as_json(one), "config.")
+            for one in (saved_config, config)
+        )
         changed = [
             f"{key} was {saved.get(key)!r}, is now {given.get(key)!r}"
             for key in sorted(saved | given)
@@ -325,11 +334,3 @@ def _with_readouts(found: dict[str, Any]) -> dict[str, Any]:
         "limit": found.get("margin_limit"),
     }
     return found | {"readouts": {"margins": readout} if margins else {}}
-
-
-def _flat(tree: dict[str, Any], prefix: str = "config") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}"
-        flat |= _flat(value, name) if isinstance(value, dict) else {name: value}
-    return flat

@@ -14,7 +14,6 @@ config.json           the configuration of the run
 SHA256SUMS            checksums of all of these except the card
 """
 
-import hashlib
 import json
 import pathlib
 import shutil
@@ -29,6 +28,7 @@ from jax import export
 from safetensors.numpy import load_file
 
 from cloc_jax.data.network_input import NetworkInput
+from cloc_jax.runtime import checked_files
 from cloc_jax.scoring import calibration, grades
 from cloc_jax.scoring.decisions import Decision
 
@@ -163,7 +163,7 @@ def check(folder: pathlib.Path) -> None:
     changed = [
         name
         for name, known in sums.items()
-        if name not in missing and _sha256(folder / name) != known
+        if name not in missing and checked_files.sha256(folder / name) != known
     ]
     changed += sorted((needed | {SUPPORT, DECISION}) - set(sums) - set(missing))
     changed = [name for name in changed if (folder / name).is_file()]
@@ -179,7 +179,7 @@ def check(folder: pathlib.Path) -> None:
 def write_sums(folder: pathlib.Path) -> None:
     """Writes the checksums, in the format of sha256sum; people may edit the card."""
     names = sorted(p.name for p in folder.iterdir() if p.name not in (SUMS, CARD))
-    lines = [f"{_sha256(folder / name)}  {name}\n" for name in names]
+    lines = [f"{checked_files.sha256(folder / name)}  {name}\n" for name in names]
     (folder / SUMS).write_text("".join(lines))
 
 
@@ -192,11 +192,6 @@ def read_sums(folder: pathlib.Path) -> dict[str, str]:
             raise ValueError(f"{folder / SUMS} is damaged: it has the line {line!r}.")
         found[name] = known
     return found
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _as_list(images: Any) -> list[Image]:

@@ -4,7 +4,7 @@ import csv
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,12 @@ def write(
             value = [] if found.values is None else [f"{found.values[i]:.9g}"]
             rows.append([item, split, *names, *chances, *value])
     atomic_files.write_csv(path, rows)
+
+
+def read_of_run(run: pathlib.Path, scores: Mapping[str, Any]) -> dict[str, Predictions]:
+    """The predictions in the folder of a run whose metrics.json has these scores."""
+    ranks = [str(rank) for rank in scores["ranks"]]
+    return read(run / NAME, ranks, scores.get("files", {}).get(NAME, ""))
 
 
 def read(

@@ -19,9 +19,9 @@ def trade_off(
     Temperature and thresholds come from `val` alone.
 
     Returns:
-      A row a target: `target`, `threshold`, `temperature`, `accuracy`, `mae`, `qwk`,
-      `crossing_missed_rate` and `crossing_false_alarm_rate` of `test`, and the same
-      five of `val` as `val_…`; None where a number is not defined.
+      One row per target: `target`, `threshold`, `temperature`, `accuracy`, `mae`,
+      `qwk`, `crossing_missed_rate` and `crossing_false_alarm_rate` of `test`, and the
+      same five of `val` as `val_…`; None where a number is not defined.
     """
     temperature, on_val, on_test = _calibrated(val, test)
     rows = []

@@ -13,6 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from cloc_jax.runtime import dotted_names
 from cloc_jax.runtime.atomic_files import write_text
 from cloc_jax.runtime.console import console
 from cloc_jax.studies import sweep_summary
@@ -124,19 +125,9 @@ def _flags(dataset: str, choice: Mapping[str, Any]) -> str:
 
 def changes(config: ConfigDict, schema: ConfigDict) -> dict[str, Any]:
     """The fields, by dotted name, that are not at their default."""
-    return {
-        name: value
-        for name, value in _flat(config.to_dict()).items()
-        if value != _flat(schema.to_dict())[name]
-    }
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat
+    defaults = dotted_names.flatten(schema.to_dict())
+    fields = dotted_names.flatten(config.to_dict())
+    return {name: value for name, value in fields.items() if value != defaults[name]}
 
 
 def _file(about: Sequence[str], fields: Mapping[str, Any]) -> str:

@@ -45,12 +45,11 @@ def read_metrics(folder: pathlib.Path, plan: Plan) -> dict[str, Any]:
 
 
 def read_predictions(
-    folder: pathlib.Path, plan: Plan, ranks: Sequence[str]
+    folder: pathlib.Path, plan: Plan
 ) -> dict[str, predictions.Predictions]:
     """Predictions of a run by split."""
     run = RunFolder(folder / plan.name)
-    digest = run.read_metrics().get("files", {}).get(predictions.NAME, "")
-    return predictions.read(run.path / predictions.NAME, ranks, digest)
+    return predictions.read_of_run(run.path, run.read_metrics())
 
 
 def finish(

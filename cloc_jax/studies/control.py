@@ -56,7 +56,7 @@ def control(
       folder: of the study; each run has its own below it.
       boundaries: whose margins are set, such as "1|2".
       values: of those margins.
-      seeds: runs a value.
+      seeds: runs per value.
       kind: "fixed" at the value, or "floor": learned above it.
     """
     if config.method.name != "cloc":
@@ -122,7 +122,7 @@ def _analyse(
 ) -> dict[str, Any]:
     """Everything that the runs say, as plain data."""
     found = {
-        name: [conclusion.read_predictions(folder, p, ranks) for p in runs]
+        name: [conclusion.read_predictions(folder, p) for p in runs]
         for name, runs in plans.items()
     }
     measured = {

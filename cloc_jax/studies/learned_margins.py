@@ -59,7 +59,7 @@ def study_margins(
     Args:
       config: of the runs; every boundary that is learned takes part.
       folder: of the study; each run has its own below it.
-      seeds: runs a setting.
+      seeds: runs per setting.
       draws: permutations of the labels, each trained with all seeds.
     """
     if config.method.name != "cloc":

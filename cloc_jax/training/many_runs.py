@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from cloc_jax import methods
@@ -34,11 +33,8 @@ from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, train_step
+from cloc_jax.training import epoch_end, stacked_runs, train_step
 from cloc_jax.training.loop import enter
-from cloc_jax.training.train_step import Carry
-
-CHUNK = 1024  # items evaluated at a time
 
 
 class Member(NamedTuple):
@@ -111,7 +107,7 @@ class StageTogether:
         num_steps = steps * self.stage.stop.max_epochs
         splits = members[0].dataset.splits
         self.inputs = {s: self._copied(splits[s]) for s in ("train", "val")}
-        self.functions = Functions(graph, self.method, mesh)
+        self.functions = stacked_runs.Functions(graph, self.method, mesh)
         states = [
             self._entered(member, state, num_steps)
             for member, state in zip(members, states, strict=True)
@@ -140,7 +136,7 @@ class StageTogether:
         self.keys = self._spread(
             jnp.stack([train_step.stage_key(m.config.seed, index) for m in members])
         )
-        self._run_epoch = _epoch_function(
+        self._run_epoch = stacked_runs.epoch_function(
             train_step.step_function(graph, self.stage, optimizer, num_steps),
             self._batch,
             mesh,
@@ -219,7 +215,7 @@ class StageTogether:
         improved = np.zeros(self.places, bool)
         for i, verdict in verdicts.items():
             improved[i] = verdict.improved
-        self.best = _choose(improved, self.carry.model, self.best)
+        self.best = stacked_runs.choose(improved, self.carry.model, self.best)
         for i, verdict in verdicts.items():
             if verdict.rule:
                 self._hand_over(i, verdict, epoch, epoch * steps, seconds)
@@ -235,7 +231,9 @@ class StageTogether:
                 for split, inputs in self.inputs.items()
             }
             fitted = [
-                self._fit(i, _slice(models, i), lambda s, i=i: embeddings[s][i])
+                self._fit(
+                    i, stacked_runs.one_of(models, i), lambda s, i=i: embeddings[s][i]
+                )
                 if goes_on[i]
                 else None
                 for i in range(len(self.members))
@@ -259,7 +257,7 @@ class StageTogether:
         self, i: int, verdict: Verdict, epochs: int, steps: int, seconds: float
     ) -> None:
         is_best = self.stage.hand_over == "best"
-        state = _slice(self.best if is_best else self.carry.model, i)
+        state = stacked_runs.one_of(self.best if is_best else self.carry.model, i)
         support = None
         if self.stage.is_scored:
             support = self._fit(i, state, lambda split: self._embed(state, split))
@@ -345,129 +343,3 @@ class StageTogether:
         assert isinstance(source, KeptFeatures)
         views = np.stack([view.all() for view in source.views])
         return jax.device_put(views, sharding.copied(self.mesh))
-
-
-def _slice(models: ModelState, i: int) -> ModelState:
-    """One run's model, on the first device."""
-    one = jax.tree.map(lambda leaf: leaf[i], models)
-    return jax.device_put(one, jax.local_devices()[0])
-
-
-def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
-    if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.clone(jnp.broadcast_to(jax.random.key(0), like.shape))
-    return jnp.zeros(like.shape, like.dtype)
-
-
-def over_runs(
-    function: Callable, mesh: Mesh, goes_on: jax.Array, shared: Any, *stacked: Any
-) -> Any:
-    """`function(shared, *arguments)` of every run that goes on, each device its share.
-
-    Zeros, or anything, for the others.
-    """
-
-    def one(shared, alive, arguments):
-        def going_on(arguments):
-            return function(shared, *arguments)
-
-        shapes = jax.eval_shape(going_on, arguments)
-        ended = jax.tree.map(_zeros, shapes)
-        return jax.lax.cond(alive, going_on, lambda _: ended, arguments)
-
-    def of_device(shared, goes_on, stacked):
-        if jax.default_backend() == "cpu":
-            return jax.lax.map(lambda runs: one(shared, *runs), (goes_on, stacked))
-        return jax.vmap(lambda arguments: function(shared, *arguments))(stacked)
-
-    split = P(sharding.AXIS)
-    return jax.shard_map(
-        of_device,
-        mesh=mesh,
-        in_specs=(P(), split, split),
-        out_specs=split,
-        check_vma=False,  # runs have nothing to say to each other
-    )(shared, goes_on, stacked)
-
-
-def _epoch_function(step: Callable, make_batch: Callable, mesh: Mesh) -> Callable:
-    """Compiled epoch of all runs.
-
-    (carry, inputs [view, item, …], labels [run, item], rows [run, step, …], keys,
-    goes_on [run]) -> carry
-    """
-
-    def run_epoch(carry: Carry, inputs, labels, rows, keys, goes_on) -> Carry:
-        def one_run(inputs, carry: Carry, labels, rows, key) -> Carry:
-            def one_step(carry, rows):
-                return step(carry, make_batch(inputs, labels, rows), key), None
-
-            zeros = jax.tree.map(jnp.zeros_like, carry.totals)
-            return jax.lax.scan(one_step, carry._replace(totals=zeros), rows)[0]
-
-        return over_runs(one_run, mesh, goes_on, inputs, carry, labels, rows, keys)
-
-    return jax.jit(run_epoch, donate_argnums=0)
-
-
-class Functions:
-    """What a method makes of all runs' models at once."""
-
-    def __init__(self, graph: nnx.GraphDef, method: methods.Method, mesh: Mesh):
-        self._per: dict[str, str] = {}  # of each readout, known once it is traced
-
-        def predict(images, state: ModelState, support) -> Prediction:
-            return method.predict(model_state.evaluating(graph, state), images, support)
-
-        def embed(images, state: ModelState) -> jax.Array:
-            return method.embed(model_state.evaluating(graph, state), images)
-
-        def readouts(state: ModelState) -> dict[str, jax.Array]:
-            found = method.readouts(model_state.merge(graph, state))
-            self._per |= {name: readout.per for name, readout in found.items()}
-            return {name: readout.values for name, readout in found.items()}
-
-        def compiled(function: Callable) -> Callable:
-            return jax.jit(
-                lambda images, goes_on, *stacked: over_runs(
-                    function, mesh, goes_on, images, *stacked
-                )
-            )
-
-        self._predict, self._embed = compiled(predict), compiled(embed)
-        self._readouts = jax.jit(jax.vmap(readouts))
-
-    def predict(
-        self, models: ModelState, images: jax.Array, goes_on: np.ndarray, support: Any
-    ) -> Prediction:
-        """Predictions [run, item, …]."""
-        return _in_chunks(lambda x: self._predict(x, goes_on, models, support), images)
-
-    def embed(
-        self, models: ModelState, images: jax.Array, goes_on: np.ndarray
-    ) -> np.ndarray:
-        """Embeddings [run, item, dim]."""
-        return _in_chunks(lambda x: self._embed(x, goes_on, models), images)
-
-    def readouts(self, models: ModelState) -> dict[str, tuple[np.ndarray, str]]:
-        """Values [run, value] by name, and what there is one of."""
-        values = jax.device_get(self._readouts(models))
-        return {name: (array, self._per[name]) for name, array in values.items()}
-
-
-def _in_chunks(function: Callable, images: jax.Array) -> Any:
-    parts = [
-        jax.device_get(function(images[start : start + CHUNK]))
-        for start in range(0, len(images), CHUNK)
-    ]
-    return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *parts)
-
-
-@jax.jit
-def _choose(which: jax.Array, new: Any, old: Any) -> Any:
-    """`new` for the runs that `which` marks, `old` for the others."""
-
-    def one(a, b):
-        return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(one, new, old)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden_losses import CASES
-from launching import TINY, launch
+from launching import TINY, launch, launched
 from tiny_runs import tiny
 
 from cloc_jax import losses
@@ -87,7 +87,7 @@ def test_collectives_and_memory_are_read_from_the_program():
 
 @pytest.mark.slow
 def test_loss_benchmark_through_launch(tmp_path):
-    process = launch(
+    process = launched(
         "bench",
         "--what=loss",
         "--batches=16,32,64",
@@ -99,7 +99,6 @@ def test_loss_benchmark_through_launch(tmp_path):
         cwd=tmp_path,
         XLA_FLAGS=EIGHT,
     )
-    assert process.returncode == 0, process.stderr
     rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
     assert len(rows) == 3 * 3 * 2
     for row in rows:
@@ -114,7 +113,7 @@ def test_loss_benchmark_through_launch(tmp_path):
 
 @pytest.mark.slow
 def test_the_benchmark_of_rnc_through_launch(tmp_path):
-    process = launch(
+    launched(
         "bench",
         "--what=loss",
         "--loss=rnc",
@@ -125,7 +124,6 @@ def test_the_benchmark_of_rnc_through_launch(tmp_path):
         "--run=bench",
         cwd=tmp_path,
     )
-    assert process.returncode == 0, process.stderr
     rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
     assert [row["algorithm"] for row in rows] == ["floor", "sorted"]
     assert all(row["views"] == 2 and row["milliseconds"] > 0 for row in rows)
@@ -146,7 +144,7 @@ def test_mistakes_with_rnc(change, message, tmp_path):
 
 @pytest.mark.slow
 def test_scaling_benchmark_through_launch(tmp_path):
-    process = launch(
+    launched(
         "bench",
         *[a for a in TINY if "batch_size" not in a],
         "--what=scaling",
@@ -156,7 +154,6 @@ def test_scaling_benchmark_through_launch(tmp_path):
         cwd=tmp_path,
         XLA_FLAGS="--xla_force_host_platform_device_count=2",
     )
-    assert process.returncode == 0, process.stderr
     rows = [json.loads(line) for line in (tmp_path / "bench/bench.jsonl").open()]
     assert [row["devices"] for row in rows] == [1, 2]
     assert rows[0]["collectives"] == {} and rows[1]["collectives"]["all-reduce"] > 0

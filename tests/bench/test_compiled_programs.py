@@ -4,7 +4,7 @@ import json
 
 import jax
 import pytest
-from launching import TINY, launch
+from launching import TINY, launch, launched
 from tiny_runs import stage_parts, tiny
 
 from cloc_jax.bench import compiled_programs, hlo_costs
@@ -113,7 +113,7 @@ def test_mistakes(arguments, message, tmp_path):
 
 @pytest.mark.slow
 def test_through_launch(tmp_path):
-    process = launch(
+    process = launched(
         "compile",
         *TINY,
         "--target=cpu:2",
@@ -123,7 +123,6 @@ def test_through_launch(tmp_path):
         "--run=here",
         cwd=tmp_path,
     )
-    assert process.returncode == 0, process.stderr
     found = json.loads((tmp_path / "here/compile.json").read_text())
     rows = found["programs"]
     assert [r["program"] for r in rows if r["devices"] == 2] == CLOC * 2
@@ -139,10 +138,7 @@ def test_through_launch(tmp_path):
 @pytest.mark.tpu_compile
 def test_for_a_tpu(tmp_path):
     pytest.importorskip("libtpu", reason="the optional extra `compile-tpu`")
-    process = launch(
-        "compile", *TINY, "--target=v5e:2x2", "--programs=loss", cwd=tmp_path
-    )
-    assert process.returncode == 0, process.stderr
+    launched("compile", *TINY, "--target=v5e:2x2", "--programs=loss", cwd=tmp_path)
     file = tmp_path / "runs/quickstart-compile/compile.json"
     (loss,) = json.loads(file.read_text())["programs"]
     # On a TPU nobody has measured the dense form, so "auto" sorts.

@@ -1,14 +1,9 @@
 """Reading optimized programs: lines as the compilers write them, and one compiled."""
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from cloc_jax.bench import hlo_costs
 from cloc_jax.bench.hlo_costs import Collective
-from cloc_jax.runtime import sharding
 
 LINES = {
     "  %all-reduce.7 = f32[64]{0} all-reduce(%x), channel_id=1, "
@@ -73,13 +68,3 @@ def test_kernels_without_hints():
     """
     found = hlo_costs.read_kernels(text)
     assert found == {"__cudnn$convForward": 2, "__triton_gemm": 1}
-
-
-def test_a_compiled_program():
-    mesh = sharding.make_mesh(8)
-    x = jax.ShapeDtypeStruct(
-        (16, 64), jnp.float32, sharding=NamedSharding(mesh, P(sharding.AXIS))
-    )
-    program = jax.jit(lambda x: jnp.sum(jnp.sin(x), axis=0)).lower(x).compile()
-    found = hlo_costs.read_collectives(program.as_text())
-    assert found == [Collective("all-reduce", 64 * 4, 8)]

@@ -26,7 +26,7 @@ def test_memory_is_estimated_before_anything_starts(monkeypatch):
     config = quickstart.get_config()
     config.data.size = (20000, 20000)
     config.train.eval_batch_size = 256
-    # 256 images of 400 MB, six bytes a value: 572.2 GiB.
+    # 256 images of 400 MB, six bytes per value: 572.2 GiB.
     with pytest.raises(ValueError, match=r"at least 572\.2 GiB .* has 24\.0 GiB"):
         dataset.build_dataset(config)
     config.data.size = (224, 224)

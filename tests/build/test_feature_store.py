@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from damage import flip
 
 from cloc_jax.build.feature_store import FeatureStore
 
@@ -33,12 +34,6 @@ def test_a_part_without_its_list_does_not_count(tmp_path):
     again.add(["a", "b"], rows(5, 2))  # written anew, the newest or the same counts
     whole = FeatureStore(tmp_path)
     assert "a" in whole and "b" in whole and gone
-
-
-def flip(path, place):
-    data = bytearray(path.read_bytes())
-    data[place] ^= 8
-    path.write_bytes(data)
 
 
 def damage(folder, kind):

@@ -7,7 +7,7 @@ import os
 import miniatures
 import numpy as np
 import pytest
-from tiny_runs import by_name, clean, final_state, tiny
+from tiny_runs import by_name, clean, final_state, of_folder, tiny
 
 from cloc_jax.build import (
     assembly,
@@ -22,7 +22,6 @@ from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop as training
 from configs import base
-from configs import folder as folder_config
 
 FROZEN = {"encoder__frozen": True, "head__projection": 6}
 
@@ -166,22 +165,7 @@ def test_features_are_computed_once_for_all_splits_and_labels(monkeypatch):
 
 
 def own_images(root):
-    config = folder_config.get_config()
-    config.update_from_flattened_dict(
-        {
-            "data.root": str(root),
-            "data.size": (16, 16),
-            "encoder.name": "small",
-            "encoder.weights": "",
-            "encoder.widths": (2, 4, 4, 4),
-            "encoder.frozen": True,
-            "head.projection": 6,
-            "method.name": "ce",
-            "train.batch_size": 8,
-            "mesh.devices": 1,
-        }
-    )
-    return config
+    return of_folder(root, encoder__frozen=True, head__projection=6)
 
 
 @pytest.mark.slow

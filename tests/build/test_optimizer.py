@@ -57,18 +57,11 @@ def moved(params, trains, **settings):
     return changed
 
 
-def test_every_group_of_the_model_is_known(model):
-    everything = dict.fromkeys((*NETWORK, "margins"), {})
-    assert moved(model, everything) == set(everything)
-
-
-def test_margins_stay_in_phase_two(model):
-    assert moved(model, dict.fromkeys(NETWORK, {})) == set(NETWORK)
-
-
-def test_one_layer_alone(model):
-    assert moved(model, {"layer4": {}}) == {"layer4"}
-    assert moved(model, {}) == set()
+@pytest.mark.parametrize(
+    "groups", [(*NETWORK, "margins"), NETWORK, ("layer4",), ()], ids=len
+)
+def test_groups_that_are_listed_move_and_no_others(model, groups):
+    assert moved(model, dict.fromkeys(groups, {})) == set(groups)
 
 
 def test_no_decay_reaches_margins_in_phase_one():
@@ -82,16 +75,3 @@ def test_no_decay_reaches_margins_in_phase_one():
         zeros = jax.tree.map(jnp.zeros_like, params)
         updates, _ = rule.update(zeros, rule.init(params), params)
         assert bool(np.any(jax.tree.leaves(updates)[0])) == decays
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"name": "lion"}, "optimizer.name is 'lion'"),
-        ({"learning_rate": 0.0}, "optimizer.learning_rate is 0.0"),
-        ({"weight_decay": -1.0}, "optimizer.weight_decay is -1.0"),
-    ],
-)
-def test_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        optimizer.build({"head": {}}, methods.group_of, **(SETTINGS | change))

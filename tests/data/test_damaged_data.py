@@ -4,6 +4,7 @@ import json
 
 import miniatures
 import pytest
+from damage import flip
 
 from cloc_jax.data import splits
 from cloc_jax.data.layouts import folder
@@ -24,12 +25,6 @@ def prepare(tmp_path, listing):
     ids = [item.id for item in listing.items]
     labels = [item.label for item in listing.items]
     return made, said, Records(made, ids, labels, paths=None, channels=3)
-
-
-def flip(path, place):
-    data = bytearray(path.read_bytes())
-    data[place] ^= 2
-    path.write_bytes(data)
 
 
 def test_no_flipped_bit_of_prepared_images_is_used(tmp_path):

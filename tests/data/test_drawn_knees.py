@@ -86,16 +86,6 @@ def test_sizes_show_the_same_knee():
         assert np.corrcoef(small.ravel(), shrunk.ravel())[0, 1] > 0.93
 
 
-def test_thresholds_and_gaps_are_unequal():
-    edges = np.array([0.0, *drawn_knees.THRESHOLDS, 1.0])
-    widths = np.diff(edges)
-    assert len(widths) == len(drawn_knees.RANKS) == len(drawn_knees.SHARES)
-    assert (widths > 0).all()
-    centres = (edges[:-1] + edges[1:]) / 2
-    np.testing.assert_allclose(centres, [0.08, 0.21, 0.38, 0.67, 0.92])
-    np.testing.assert_allclose(np.diff(centres), [0.13, 0.17, 0.29, 0.25])
-
-
 def test_a_threshold_belongs_to_the_grade_above():
     thresholds = np.array(drawn_knees.THRESHOLDS)
     below = np.nextafter(thresholds, 0.0)

@@ -16,12 +16,6 @@ from cloc_jax.data import splits
 from cloc_jax.data.layouts import folder
 from cloc_jax.data.layouts.listing import SPLITS, skipped_notes
 
-KOA_COUNTS = {
-    "train": [2286, 1046, 1516, 757, 173],
-    "val": [328, 153, 212, 106, 27],
-    "test": [639, 296, 447, 223, 51],
-}
-
 
 class Part(NamedTuple):
     ids: list[str]
@@ -111,26 +105,22 @@ def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     assert not said(result, "carved")
 
 
-def test_missing_val_is_carved(tmp_path):
-    shape = {"train/0": 50, "train/1": 30, "test/0": 5, "test/1": 5}
+@pytest.mark.parametrize(
+    "shipped, expected",
+    [
+        ({"test": (5, 5)}, [[45, 27], [5, 3], [5, 5]]),
+        ({"val": (5, 6)}, [[42, 25], [5, 6], [8, 5]]),
+        ({}, [[37, 22], [5, 3], [8, 5]]),
+    ],
+)
+def test_what_is_missing_is_carved(tmp_path, shipped, expected):
+    sizes = {"train": (50, 30)} | shipped
+    shape = {f"{s}/{rank}": sizes[s][rank] for s in sizes for rank in (0, 1)}
     result = scan(make(tmp_path, shape))
-    assert [counts(result, s) for s in SPLITS] == [[45, 27], [5, 3], [5, 5]]
-    assert ids(result, "train") | ids(result, "val") == {
-        f"train/{rank}/{i:03d}.png" for rank, n in ((0, 50), (1, 30)) for i in range(n)
-    }
-    assert said(result, "val was carved") and not said(result, "test was carved")
-
-
-def test_missing_test_is_carved(tmp_path):
-    shape = {"train/0": 40, "train/1": 40, "val/0": 5, "val/1": 6}
-    result = scan(make(tmp_path, shape))
-    assert [counts(result, s) for s in SPLITS] == [[34, 34], [5, 6], [6, 6]]
-    assert said(result, "test was carved") and not said(result, "val was carved")
-
-
-def test_only_train(tmp_path):
-    result = scan(make(tmp_path, {"train/0": 40, "train/1": 40}))
-    assert [counts(result, s) for s in SPLITS] == [[30, 30], [4, 4], [6, 6]]
+    assert [counts(result, s) for s in SPLITS] == expected
+    assert sum(map(len, (ids(result, s) for s in SPLITS))) == sum(shape.values())
+    for split in ("val", "test"):
+        assert said(result, f"{split} was carved") == (split not in shipped)
 
 
 def test_a_test_without_grades_is_not_used(tmp_path):
@@ -173,13 +163,6 @@ def test_image_names_and_what_is_skipped(tmp_path):
     assert said(result, "Skipped: 1 images directly in")
     for source in result.splits.values():
         assert source.ids == sorted(source.ids)
-
-
-def test_nothing_is_written(tmp_path):
-    root = make(tmp_path, {"0": 6, "1": 6})
-    before = sorted(root.rglob("*"))
-    scan(root)
-    assert sorted(root.rglob("*")) == before
 
 
 # --- ranks ---
@@ -404,13 +387,6 @@ def test_listing_order_and_position_do_not_matter(tmp_path, monkeypatch):
         assert second.splits[split].ids == first.splits[split].ids
 
 
-def test_seed_chooses(tmp_path):
-    root = make(tmp_path, {"0": 60, "1": 60})
-    first, second = (scan(root, seed=seed) for seed in (0, 1))
-    assert ids(first, "val") != ids(second, "val")
-    assert counts(first, "val") == counts(second, "val")
-
-
 @pytest.mark.parametrize("name", ["aaa.png", "0005.png", "zzz.png", "new1.png"])
 def test_one_more_file_moves_at_most_one_other(tmp_path, name):
     root = make(tmp_path, {"0": 95, "1": 45})
@@ -519,35 +495,3 @@ def test_groups_shared_by_shipped_splits_are_noted(tmp_path):
 
 
 # --- the real thing ---
-
-
-@pytest.fixture(scope="module")
-def koa() -> pathlib.Path:
-    shared = os.environ.get("CLOC_SHARED")
-    root = pathlib.Path(shared or "nowhere") / "data/koa"
-    if not root.is_dir():
-        pytest.skip("needs the KOA images: CLOC_SHARED/data/koa")
-    return root
-
-
-def test_koa_as_shipped(koa):
-    result = scan(koa, group_pattern=r"^(\d+)")
-    assert result.ranks == ("0", "1", "2", "3", "4")
-    assert {split: counts(result, split) for split in SPLITS} == KOA_COUNTS
-    assert not said(result, "are both in")
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_koa_merged_and_carved_by_patient(koa, seed):
-    result = scan(koa, merge_val=True, group_pattern=r"^(\d+)", seed=seed)
-    patients = {
-        split: {path.stem.rstrip("LR") for path in source.paths}
-        for split, source in result.splits.items()
-    }
-    assert not patients["train"] & patients["val"]
-    assert not patients["train"] & patients["test"]
-    total = np.add(KOA_COUNTS["train"], KOA_COUNTS["val"])
-    assert (np.add(counts(result, "train"), counts(result, "val")) == total).all()
-    share = np.array(counts(result, "val")) / total
-    assert (abs(share - 0.1) < 0.04).all()
-    assert counts(result, "test") == KOA_COUNTS["test"]

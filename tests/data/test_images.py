@@ -73,17 +73,11 @@ def test_big_endian_sixteen_bits(tmp_path, ramp):
     np.testing.assert_array_equal(images.read(path, channels=1)[:, :, 0], ramp)
 
 
-@pytest.mark.parametrize("value", [-1, 65536])
+@pytest.mark.parametrize("value", [np.int32(-1), np.int32(65536), np.float32(0.5)])
 def test_unknown_range_is_refused(tmp_path, value):
-    path = save(tmp_path / "wide.tif", np.full((4, 4), value, np.int32))
+    path = save(tmp_path / "wide.tif", np.full((4, 4), value))
     with pytest.raises(images.ImageError, match="wide.tif.*8-bit or 16-bit"):
         images.read(path, channels=1)
-
-
-def test_float_pixels_are_refused(tmp_path):
-    path = save(tmp_path / "float.tif", np.full((4, 4), 0.5, np.float32))
-    with pytest.raises(images.ImageError, match="float.tif.*8-bit or 16-bit"):
-        images.read(path, channels=3)
 
 
 def test_alpha_is_laid_on_black(tmp_path, colours):
@@ -177,18 +171,6 @@ def test_cut_short(tmp_path, colours, extension):
         path.write_bytes(data[:keep])
         with pytest.raises(images.ImageError, match=f"short.{extension}.* (copy|conv)"):
             images.read(path, channels=3)
-
-
-@pytest.mark.parametrize("position", range(0, 300, 7))
-def test_damage_gives_our_error_or_an_image(tmp_path, colours, position):
-    path = save(tmp_path / "damaged.png", colours)
-    data = bytearray(path.read_bytes())
-    data[position % len(data)] ^= 0xFF
-    path.write_bytes(data)
-    try:
-        assert images.read(path, channels=3).ndim == 3
-    except images.ImageError as error:
-        assert "damaged.png" in str(error)
 
 
 def test_empty_file(tmp_path):

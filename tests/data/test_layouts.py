@@ -312,7 +312,7 @@ def test_an_incomplete_koa_is_not_koa(tmp_path):
 
 
 def test_a_folder_of_the_same_shape_is_found_by_its_own_layout(tmp_path):
-    # KOA is a folder a rank below splits, so the general layout reads it alike.
+    # KOA has a folder per rank below splits, so the general layout reads it alike.
     root = miniatures.koa(tmp_path)
     own = folder.scan(root, group_pattern=r"^(\d+)")
     assert own.items == koa.scan(root).items

@@ -2,11 +2,10 @@
 
 import cv2
 import numpy as np
-import pytest
 from tiny_runs import tiny
 
 from cloc_jax.build import assembly, encoder, kept_features
-from cloc_jax.build.dataset import augmentation, build_dataset, network_input
+from cloc_jax.build.dataset import build_dataset, network_input
 from cloc_jax.data import images
 from cloc_jax.data.source import AugmentedOnce
 
@@ -89,12 +88,3 @@ def test_kept_views_of_a_frozen_encoder_are_random_windows(monkeypatch):
         assert any(differ) == bool(fraction)
     # The clean view is the centre, so another fraction makes another one.
     assert kept[0] != kept[1] != kept[2] != kept[0]
-
-
-def test_a_fraction_that_is_none():
-    settings = config()
-    settings.augment.random_crop = 1.5
-    with pytest.raises(ValueError, match=r"augment\.random_crop is 1\.5"):
-        assembly.build(settings)
-    settings.augment.random_crop = 0.1
-    assert augmentation(settings).is_on

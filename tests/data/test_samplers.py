@@ -74,14 +74,6 @@ def test_balanced_draws_ranks_and_items_evenly():
     assert rare.max() - rare.min() < 0.2 * rare.mean()
 
 
-def test_more_ranks_than_pairs_in_a_batch():
-    labels = np.repeat(np.arange(50), 4)
-    for mode in ("natural", "balanced"):
-        plan = RankPairs(labels, 8, mode=mode)
-        seen = [plan.batch(s) for s in range(plan.steps_per_epoch)]
-        assert all(keeps_the_rule(labels[b]) for b in seen)
-
-
 def test_a_function_of_seed_and_step_alone():
     labels = np.arange(90) % 3
     for mode in ("natural", "balanced"):

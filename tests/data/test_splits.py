@@ -48,17 +48,6 @@ def ids(some, division, split):
     return [some[i].id for i in division.indices[split]]
 
 
-def test_every_item_is_in_one_split():
-    some = items()
-    division = divide(some)
-    every = np.concatenate(list(division.indices.values()))
-    assert sorted(every) == list(range(60))
-    assert list(division.indices) == ["train", "val", "test"]
-    assert division.carved == ("test", "val")
-    for indices in division.indices.values():
-        assert (np.diff(indices) > 0).all()
-
-
 # --- folds ---
 
 
@@ -231,17 +220,6 @@ def test_calibration_keeps_patients_whole():
     division = divide(some, calibration_fraction=0.25)
     patients = [{some[i].group for i in part} for part in division.indices.values()]
     assert len(patients) == 4 and sum(map(len, patients)) == 60
-
-
-def test_calibration_never_changes(tmp_path):
-    path = tmp_path / "splits.json"
-    some = items(200)
-    first = save(path, some, calibration_fraction=0.2)
-    more = items(400)
-    later = save(path, more, calibration_fraction=0.2)
-    for split in ("val", "test", "calibration"):
-        assert ids(more, later, split) == ids(some, first, split)
-    assert any("calibration, test, val as carved before" in n for n in later.notes)
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])

@@ -34,10 +34,6 @@ def test_parts_are_normalised_as_if_each_were_the_batch():
         np.testing.assert_allclose(getattr(ours, name)[...], theirs, rtol=1e-5)
 
 
-def test_one_part_is_the_whole_batch():
-    np.testing.assert_array_equal(norm(groups=1)(IMAGES), norm()(IMAGES))
-
-
 def test_gradients_stay_within_a_part():
     def first_part(x):
         return jnp.sum(norm(groups=2)(x)[:4] ** 3)

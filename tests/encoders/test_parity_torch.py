@@ -277,14 +277,6 @@ def test_the_stride_of_a_bottleneck():
     check_step(weights, (75, 58), step_reference(net), train=True)
 
 
-def test_the_order_of_channels():
-    net = ResNet("resnet18")
-    weights, pictures = randomised(net), images((64, 48))
-    expected, _ = feature_reference(net)(pictures, False)
-    output, _ = features(encoder(weights), pictures[..., ::-1])
-    assert error(output, expected) > 100 * FLOAT32, "a wrong order must show"
-
-
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (7, 7), (8, 13), (16, 20)])
 def test_adaptive_average_pool(size):
     x = np.random.default_rng(0).normal(size=(2, *size, 3)).astype(np.float32)

@@ -328,11 +328,6 @@ def test_contradictions(resnet, metadata, arguments, message):
         pretrained.canonical(resnet.tensors, metadata, **arguments)
 
 
-def test_a_preprocessing_given_by_hand(resnet):
-    found = pretrained.canonical(resnet.tensors, {}, preprocessing="signed")
-    assert found.metadata["preprocessing"] == "signed"
-
-
 # -------------------------------------------------------------------- filling
 
 

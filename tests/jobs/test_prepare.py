@@ -3,12 +3,10 @@
 import importlib
 import json
 import os
-import subprocess
-import sys
 
 import miniatures
 import pytest
-from launching import ROOT, launch
+from launching import ROOT, launch, run_code
 
 from cloc_jax.build import dataset
 from cloc_jax.jobs import prepare
@@ -99,13 +97,8 @@ def test_tensorflow_is_never_imported(tmp_path):
     stub.mkdir(parents=True)
     trace = tmp_path / "tensorflow-was-imported"
     (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    process = subprocess.run(
-        [sys.executable, "-c", LOAD, root, tmp_path / "prepared"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(stub.parent)])},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    path = os.pathsep.join([str(ROOT), str(stub.parent)])
+    process = run_code(LOAD, root, tmp_path / "prepared", PYTHONPATH=path)
     assert process.returncode == 0, process.stderr
     assert "(12, 10, 3)" in process.stdout and not trace.exists()
     assert process.stderr == ""

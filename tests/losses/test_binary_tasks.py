@@ -72,27 +72,6 @@ def test_equals_released_code(baselines):
         )
 
 
-@every
-@pytest.mark.parametrize("kind", loss_checks.DEGENERATE)
-def test_degenerate_batches_are_finite(name, kind):
-    loss_checks.check_degenerate(LOSSES[name], batch(name), kind)
-
-
-@every
-def test_padding(name):
-    loss_checks.check_padding(LOSSES[name], batch(name))
-
-
-@every
-def test_devices(name):
-    loss_checks.check_devices(LOSSES[name], batch(name))
-
-
-@every
-def test_bfloat16(name):
-    loss_checks.check_bfloat16(LOSSES[name], batch(name))
-
-
 def arrays(name, **options):
     return jax.tree.map(
         jnp.asarray, loss_checks.cast(batch(name, **options), np.float32)
@@ -112,23 +91,6 @@ def test_weights_are_per_boundary():
     plain = ordinal_binary(b["logits"], b["labels"])
     ones = ordinal_binary(b["logits"], b["labels"], weights=jnp.ones(BOUNDARIES))
     assert ones == plain
-
-
-def test_coral_is_orcnn_of_differences():
-    b = arrays("ordinal_binary")
-    one = ordinal_binary(b["logits"], b["labels"])
-    two = coral(b["logits"][..., 1] - b["logits"][..., 0], b["labels"])
-    assert one == two
-
-
-def test_corn_without_samples_above_a_boundary():
-    """Rank 0 is in the first task only, so the others' logits have no gradients."""
-    b = arrays("corn") | {"labels": jnp.zeros(8, jnp.int32)}
-    value, gradients = LOSSES["corn"](b)
-    np.testing.assert_allclose(
-        value, np.mean(np.log1p(np.exp(np.float64(b["logits"][:, 0])))), rtol=1e-6
-    )
-    assert gradients["logits"][:, 0].all() and not gradients["logits"][:, 1:].any()
 
 
 @every

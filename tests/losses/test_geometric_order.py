@@ -2,7 +2,6 @@
 
 import fractions
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -120,11 +119,12 @@ def oracle_terms(b, tau, ranks=RANKS, margin=MARGIN, number=fractions.Fraction):
     return np.mean(order) if order else 0.0, metric / max(len(pairs), 1), center
 
 
-@pytest.mark.parametrize("tau", LOSSES)
-@pytest.mark.parametrize("points", [2, 4, 7])
+@pytest.mark.parametrize(
+    "points, tau", [(2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (7, 0), (7, 1)]
+)
 def test_equals_loops(points, tau):
     loss_checks.check_oracle(
-        LOSSES[tau],
+        LOSSES.get(tau) or weighted(tau),
         lambda b: np.dot(WEIGHTS, oracle_terms(b, tau)),
         batch(points=points, pairs=9),
     )
@@ -284,55 +284,6 @@ def test_devices():
 
 def test_bfloat16():
     loss_checks.check_bfloat16(LOSSES[1], batch())
-
-
-def test_lengths_do_not_matter():
-    b = arrays(batch())
-    scaled = b | {"embeddings": 7 * b["embeddings"], "references": b["references"] / 3}
-    np.testing.assert_allclose(terms(scaled), terms(b), rtol=1e-5)
-
-
-def test_tau_plays_no_part_in_the_order():
-    b = arrays(batch())
-    found = [terms(b, tau=tau) for tau in (0, 1, 2)]
-    assert found[0].order == found[1].order == found[2].order > 0
-    assert len({float(f.metric) for f in found}) == 3
-
-
-def test_alike_pairs_have_a_margin_unless_tau_is_0():
-    b = arrays(batch())
-    b["labels"] = jnp.zeros(6, jnp.int32)
-    h, r = unit(np.float64(b["embeddings"])), unit(np.float64(b["references"]))
-    length = np.linalg.norm(r[:, None] - h[None], axis=2)
-    change = abs(length[:, b["base"]] - length[:, b["reference"]])
-    for tau, want in ((0, change), (1, np.maximum(change - MARGIN, 0))):
-        metric = terms(b, tau=tau).metric
-        np.testing.assert_allclose(metric, want.sum(0).mean(), rtol=1e-5)
-
-
-def test_turning_a_pair_around_changes_nothing_but_the_opposite_direction():
-    b = arrays(batch(pairs=4))
-    turned = b | {"base": b["reference"], "reference": b["base"]}
-    one, two = terms(b), terms(turned)
-    np.testing.assert_allclose(two[1:], one[1:], rtol=1e-6)
-
-
-def test_an_ordered_arc_costs_little():
-    angle = np.linspace(0, np.pi, RANKS)
-    arc = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    base, reference = np.asarray(list(itertools.permutations(range(RANKS), 2))).T
-    b = {
-        "embeddings": arc,
-        "references": arc,
-        "labels": np.arange(RANKS),
-        "base": base,
-        "reference": reference,
-    }
-    good = terms(arrays(b), tau=0)
-    shuffled = terms(arrays(b | {"labels": np.asarray([3, 0, 4, 1, 2])}), tau=0)
-    assert good.order < 1e-6 < 1 < shuffled.order
-    assert 5 * good.metric < shuffled.metric
-    assert good.center < 1e-6 < 1 < shuffled.center
 
 
 @pytest.mark.parametrize("ranks, points", [(1, 5), (5, 1)])

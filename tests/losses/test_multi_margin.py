@@ -24,6 +24,9 @@ from cloc_jax.losses import (
 )
 
 both = pytest.mark.parametrize("algorithm", ["dense", "sorted"])
+# Interpreting a kernel takes long.
+WITH_KERNEL = ["dense", "sorted", pytest.param("pallas", marks=pytest.mark.slow)]
+every = pytest.mark.parametrize("algorithm", WITH_KERNEL)
 
 
 def counts(labels):
@@ -95,7 +98,7 @@ def gradients_of(algorithm):
 GRADIENTS = {a: jax.jit(gradients_of(a)) for a in ALGORITHMS}
 
 
-@pytest.fixture(scope="module", params=["dense", "sorted"])
+@pytest.fixture(scope="module", params=WITH_KERNEL)
 def golden_results(request):
     """All cases, padded to one shape, in float64 and float32."""
     size = max(len(c["y"]) for c in CASES)
@@ -307,7 +310,7 @@ def batch(seed=0, size=12, ranks=4, dim=6):
     return jnp.asarray(rng.normal(size=(size, dim)), jnp.float32), y, m
 
 
-@both
+@every
 def test_padding_takes_no_part(algorithm):
     z, y, m = batch()
     order = np.random.default_rng(2).permutation(17)  # padding anywhere
@@ -334,24 +337,6 @@ def value(z, y, m, algorithm):
 
 
 @both
-def test_invariant_to_order_and_scale_of_embeddings(algorithm):
-    z, y, m = batch()
-    order = np.random.default_rng(1).permutation(len(y))
-    scale = jnp.linspace(0.1, 9, len(y), dtype=jnp.float32)[:, None]
-    want = value(z, y, m, algorithm)
-    np.testing.assert_allclose(value(z[order], y[order], m, algorithm), want, rtol=1e-5)
-    np.testing.assert_allclose(value(z * scale, y, m, algorithm), want, rtol=1e-5)
-
-
-@both
-def test_never_falls_as_a_margin_grows(algorithm):
-    z, y, m = batch()
-    values = [value(z, y, m.at[1].set(v), algorithm) for v in (0.1, 0.4, 0.9, 1.5)]
-    assert all(a <= b for a, b in itertools.pairwise(values))
-    assert values[0] < values[-1]
-
-
-@both
 def test_zero_when_every_margin_is_met(algorithm):
     angles = np.repeat([0.0, 1.0, 2.0, 3.0], 3)
     z = np.stack([np.cos(angles), np.sin(angles)] + [np.zeros(12)] * 4, 1)
@@ -363,7 +348,7 @@ def test_zero_when_every_margin_is_met(algorithm):
     assert value(z, y, 4 * m, algorithm) > 0
 
 
-@both
+@every
 def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     # s = 0 to the positive and t = -1 + 1 to the negative, without rounding.
     z = jnp.asarray([[1, 0], [0, 1], [-1, 0]], jnp.float32)
@@ -378,7 +363,7 @@ def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     assert first(z, m + 0.5)[1][1] == 1
 
 
-@both
+@every
 def test_nan_is_not_hidden(algorithm):
     z, y, m = batch()
     for row in (0, 7):
@@ -400,15 +385,19 @@ def test_works_under_vmap(algorithm):
         np.testing.assert_allclose(grads[i], grad, atol=1e-8)
 
 
-@both
+@every
 def test_bfloat16_becomes_float32(algorithm):
     z, y, m = batch()
-    low, grad = jax.jit(
-        jax.value_and_grad(lambda z: mmnp(z, y, m, algorithm=algorithm))
-    )(z.astype(jnp.bfloat16))
-    assert low.dtype == jnp.float32 and grad.dtype == jnp.bfloat16
+    low = z.astype(jnp.bfloat16)
+    loss = jax.value_and_grad(lambda z: mmnp(z, y, m, algorithm=algorithm))
+    got, grad = jax.jit(loss)(low)
+    want, (want_grad, _) = GRADIENTS["dense"](low.astype(jnp.float32), y, m)["mean"]
+    assert got.dtype == jnp.float32 and grad.dtype == jnp.bfloat16
+    np.testing.assert_allclose(got, want, rtol=1e-5)
     # bfloat16 has 3 digits
-    np.testing.assert_allclose(low, value(z, y, m, algorithm), rtol=2e-2)
+    np.testing.assert_allclose(
+        grad.astype(jnp.float32), want_grad, atol=1e-2 * abs(want_grad).max()
+    )
 
 
 def test_blocks_of_anchors_change_nothing(monkeypatch):

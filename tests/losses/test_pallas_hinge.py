@@ -1,22 +1,17 @@
 """The Pallas kernel, interpreted, against plain loops and the dense algorithm."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 from test_multi_margin import (
-    CASES,
     KINDS,
     batch,
     close,
     draw_embeddings,
     draw_labels,
-    gradients_of,
     mesh_of,
-    reduce_slowly,
     sharded_batch,
 )
 
@@ -25,56 +20,7 @@ from cloc_jax.losses.experimental import pallas_hinge
 
 pytestmark = pytest.mark.slow  # interpreting a kernel is
 
-pallas = jax.jit(gradients_of("pallas"))
-dense = jax.jit(gradients_of("dense"))
 kernel = jax.jit(pallas_hinge.hinges_and_counts)
-
-
-def pad(x, *shape):
-    return np.pad(x, [(0, n - k) for n, k in zip(shape, x.shape, strict=True)])
-
-
-@functools.cache
-def golden_results(dtype):
-    """All cases, padded to one shape and stacked."""
-    size = max(len(c["y"]) for c in CASES)
-    dim = max(c["z"].shape[1] for c in CASES)
-    boundaries = max(len(c["margins"]) for c in CASES)
-    z = np.stack([pad(c["z"].astype(dtype), size, dim) for c in CASES])
-    y = np.stack([pad(c["y"].astype(np.int32), size) for c in CASES])
-    m = np.stack([pad(c["margins"].astype(dtype), boundaries) for c in CASES])
-    where = np.stack([pad(np.ones(len(c["y"]), bool), size) for c in CASES])
-    with jax.enable_x64(dtype == np.float64):
-        results = jax.jit(jax.vmap(gradients_of("pallas")))(z, y, m, where)
-        assert all(x.dtype == dtype for x in jax.tree.leaves(results))
-        return jax.tree.map(np.asarray, results)
-
-
-@pytest.mark.parametrize("number", range(len(CASES)))
-@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-10), (np.float32, 1e-5)])
-def test_equals_released_loss(number, dtype, tolerance):
-    case = CASES[number]
-    results = jax.tree.map(lambda x: x[number], golden_results(dtype))
-    for reduction, (got, _) in results.items():
-        want = reduce_slowly(case["hinge_sum"], case["y"], reduction)
-        np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-14)
-
-    value, (grad_z, grad_m) = results["official"]
-    np.testing.assert_allclose(value, case["official"], rtol=tolerance, atol=1e-14)
-    size, dim = case["z"].shape
-    scale = abs(case["grad_z"]).max()
-    np.testing.assert_allclose(
-        grad_z[:size, :dim], case["grad_z"], rtol=tolerance, atol=tolerance * scale
-    )
-    assert not grad_z[size:].any()
-    # d softplus(theta) / d theta = 1 - exp(-softplus(theta)).
-    raw = grad_m[: len(case["margins"])] * -np.expm1(-case["margins"])
-    raw = np.where(case["fixed"], 0, raw)
-    if case["kind"] == "shared":
-        raw = raw.sum(keepdims=True)
-    np.testing.assert_allclose(
-        raw, case["grad_raw_margin"].reshape(raw.shape), rtol=tolerance, atol=1e-13
-    )
 
 
 def loop(shifted, start, stop, own, valid):
@@ -157,45 +103,6 @@ def test_equals_dense(size, vectors, dtype, tolerance):
                     got, want, rtol=tolerance, atol=tolerance * scale / size
                 )
             assert not grads[0][~where].any()
-
-
-def test_every_reduction_equals_dense():
-    z, y, m = batch(size=37)
-    close(pallas(z, y, m), dense(z, y, m))
-
-
-def test_bfloat16_becomes_float32():
-    z, y, m = batch(size=37)
-    low = z.astype(jnp.bfloat16)
-    loss = jax.value_and_grad(lambda z: mmnp(z, y, m, algorithm="pallas"))
-    value, grad = jax.jit(loss)(low)
-    want, (want_grad, _) = dense(low.astype(jnp.float32), y, m)["mean"]
-    assert value.dtype == jnp.float32 and grad.dtype == jnp.bfloat16
-    np.testing.assert_allclose(value, want, rtol=1e-5)
-    # bfloat16 has 3 digits
-    np.testing.assert_allclose(
-        grad.astype(jnp.float32), want_grad, atol=1e-2 * abs(want_grad).max()
-    )
-
-
-def test_a_triplet_at_its_margin_has_no_gradient():
-    # s = 0 to the positive and t = -1 + 1 to the negative, without rounding.
-    z = jnp.asarray([[1, 0], [0, 1], [-1, 0]], jnp.float32)
-    y, m = jnp.asarray([0, 0, 1], jnp.int32), jnp.ones(1, jnp.float32)
-    first = jax.jit(
-        jax.value_and_grad(
-            lambda z, m: hinge_sums(z, y, m, algorithm="pallas").hinges[0], (0, 1)
-        )
-    )
-    got, gradients = first(z, m)
-    assert got == 0 and not any(g.any() for g in gradients)
-    assert first(z, m + 0.5)[1][1] == 1
-
-
-def test_nan_is_not_hidden():
-    z, y, m = batch(size=37)
-    for row in (0, 7):
-        assert np.isnan(pallas(z.at[row, 0].set(jnp.nan), y, m)["mean"][0])
 
 
 def sharded_loss(**options):

@@ -88,16 +88,3 @@ def test_k_is_the_one_with_the_least_validation_error():
     assert int(support["k"]) == 2
     other = Labelled(val.embeddings, np.array([2, 3]))
     assert int(nearest.fit_neighbours(train, other, (2, 4, 6, 50))["k"]) == 4
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"references": 1}, "at least 2 points"),
-        ({"neighbours": ()}, "method.gol.neighbours is"),
-        ({"tau": -1}, "0 or more of the others"),
-    ],
-)
-def test_settings_are_checked(change, message):
-    with pytest.raises(ValueError, match=message):
-        make(**change)

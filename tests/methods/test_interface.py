@@ -1,7 +1,5 @@
 """What the loop offers to methods, shown by a method made for the test."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +20,7 @@ from cloc_jax.methods.interface import (
     freeze,
 )
 from cloc_jax.report import run_scores
-from cloc_jax.runtime import interrupts, model_state, sharding
+from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop
 from cloc_jax.training.many_runs import train_together
@@ -133,11 +131,33 @@ def frozen(cache, monkeypatch):
     return make
 
 
-def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
+def check_stages(folder, results):
+    """Stages that cannot be scored are not, and all have their names."""
+    assert "phase_one" not in results.metrics and "warm" not in results.metrics
+    assert set(results.metrics["seconds"]) == {"warm", "final", "total"}
+    rows = folder.read_history()
+    assert [bool(row["val"]) for row in rows] == [False, False, True, True]
+    assert set(rows[0]["readouts"]["entries"]) == set("01234")
+    assert results.metrics["margins"] == {}
+
+
+def check_entries(folder):
+    """Every stage is entered once and counts its steps."""
+    warm, final = (arrays(folder.path, stage) for stage in ("warm", "final"))
+    entered = [k for k in warm if "entered" in k]
+    steps = [k for k in warm if "'steps'" in k]
+    assert (int(warm[entered[0]]), int(final[entered[0]])) == (1, 2)
+    assert float(warm[steps[0]]) == 2 * 6  # two epochs of six batches
+
+
+def test_a_run_of_stages_of_its_own(frozen, tmp_path):
     config, folder = frozen(), RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
     results = run_scores.score(TrainedRun(config, folder, parts), parts)
+    check_stages(folder, results)
+    check_entries(folder)
+    # Its support is fitted, saved and used everywhere.
     rare = int(np.argmin(np.bincount(parts.dataset.splits["train"].labels)))
     assert set(results.test.predicted.tolist()) == {rare}
     saved = folder.read_support("final")
@@ -157,58 +177,10 @@ def test_support_is_fitted_saved_and_used_everywhere(frozen, tmp_path):
         TrainedRun(config, folder)
 
 
-def test_stages_that_cannot_be_scored_and_their_names(frozen, tmp_path):
-    config, folder = frozen(), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
-    parts = assembly.build(config, folder)
-    results = run_scores.score(TrainedRun(config, folder, parts), parts)
-    assert "phase_one" not in results.metrics and "warm" not in results.metrics
-    assert set(results.metrics["seconds"]) == {"warm", "final", "total"}
-    rows = folder.read_history()
-    assert [bool(row["val"]) for row in rows] == [False, False, True, True]
-    assert set(rows[0]["readouts"]["entries"]) == set("01234")
-    assert results.metrics["margins"] == {}
-
-
-def test_every_stage_is_entered_and_counts_its_steps(frozen, tmp_path):
-    config, folder = frozen(), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
-    warm, final = (arrays(folder.path, stage) for stage in ("warm", "final"))
-    entered = [k for k in warm if "entered" in k]
-    steps = [k for k in warm if "'steps'" in k]
-    assert (int(warm[entered[0]]), int(final[entered[0]])) == (1, 2)
-    assert float(warm[steps[0]]) == 2 * 6  # two epochs of six batches
-
-
-@pytest.mark.slow
-def test_resumed_runs_with_random_state_repeat_whole_ones(frozen, tmp_path):
-    config = frozen(train__checkpoint_steps=2)
-    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
-    loop.train(config, whole, resume=False)
-    for stop_at in (5, 15):  # in either stage
-        with pytest.MonkeyPatch.context() as patch:
-            steps = []
-
-            def number(_, steps=steps, stop_at=stop_at):
-                steps.append(1)
-                return 15 if len(steps) == stop_at else 0
-
-            patch.setattr(interrupts.Requests, "number", property(number), raising=True)
-            with pytest.raises(interrupts.Interrupted):
-                loop.train(config, cut, resume=cut.config.exists())
-    loop.train(config, cut, resume=True)
-    for stage in ("warm", "final"):
-        one, other = arrays(whole.path, stage), arrays(cut.path, stage)
-        assert any("dropout" in name for name in one)  # its keys are there
-        for name, leaf in one.items():
-            assert np.array_equal(leaf, other[name]), name
-
-
-@pytest.mark.parametrize("views", [1, 2])
-def test_runs_together_equal_runs_alone(frozen, tmp_path, views):
-    """Also with several views per item, of which two are kept."""
+def test_runs_with_views_together_equal_runs_alone(frozen, tmp_path):
+    """Several views per item, of which two are kept; test_methods.py has others."""
     config = frozen(
-        views=views,
+        views=2,
         encoder__views=2,
         encoder__weights="random",
         augment__brightness=0.2,
@@ -268,8 +240,3 @@ def test_random_keys_lie_on_every_device():
     for name, key in state.items():
         same = jax.random.key_data(placed[name]) == jax.random.key_data(key)
         assert bool(same.all())
-
-
-def test_no_stage_has_to_know_of_margins():
-    assert "margins" not in Method._fields
-    assert json.dumps(Stage._fields).count("margin") == 0

@@ -66,11 +66,6 @@ def test_inverse_softplus_is_exact(value):
     np.testing.assert_allclose(jax.nn.softplus(theta), [value], rtol=1e-6)
 
 
-def test_margins_add_along_the_order():
-    values = jnp.asarray([0.5, 0.25, 1.0], jnp.float32)
-    np.testing.assert_allclose(margins.positions(values), [0, 0.5, 0.75, 1.75])
-
-
 @pytest.mark.parametrize(
     "spec, message",
     [

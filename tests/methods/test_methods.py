@@ -136,18 +136,6 @@ def test_thresholds_may_have_a_rate_of_their_own():
     assert own["learning_rate"] == 0.03 and own["weight_decay"] == 0
 
 
-def test_two_views_of_an_image_differ_and_batches_are_shuffled():
-    config = pretrained("simclr")
-    parts = assembly.build(config)
-    stage = parts.method.stages[0]
-    assert stage.sampler == "shuffled" and len(stage.views) == 2
-    draws = assembly.draws(config, parts.dataset, stage)
-    rng = np.random.default_rng(0)
-    one, other = (draw(3, rng) for draw in draws)
-    assert one.shape == other.shape == (24, 24, 1)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.slow
 def test_full_training_after_pretraining_moves_the_encoder(tmp_path):
     config = pretrained("simclr", method__simclr__downstream="full")

@@ -1,26 +1,18 @@
 """MWR: windows, reference pairs, and ranks found by moving the window."""
 
-import signal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from flax import nnx
-from tiny_runs import arrays, clean, tiny
 
-from cloc_jax.build import assembly
-from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods import Labelled, Limits
 from cloc_jax.methods import mwr as module
 from cloc_jax.methods.mwr import Comparator, mwr
-from cloc_jax.report import run_scores
-from cloc_jax.runtime import interrupts, model_state
-from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.studies import sweep
-from cloc_jax.training import loop, train_step
+from cloc_jax.runtime import model_state
+from cloc_jax.training import train_step
 
 RANKS = 5
 
@@ -300,69 +292,3 @@ def test_ranks_without_images_break_nothing(without):
     fitted = made.fit(model, data, toy(10, seed=1))
     prediction = predicted(made, model, toy(10), fitted)
     assert np.isfinite(prediction.value).all() and np.isfinite(prediction.above).all()
-
-
-@pytest.mark.parametrize(
-    "change", [{"hidden": 0}, {"dropout": 1.0}, {"references": 0}, {"references": 65}]
-)
-def test_settings_are_checked(change):
-    (name, value), *_ = change.items()
-    with pytest.raises(ValueError, match=f"method.mwr has .*{name} {value}"):
-        method(**change)
-
-
-SMALL = {"method__name": "mwr", "method__mwr__hidden": 8, "train__max_epochs": 2}
-
-
-def mae(config, folder):
-    parts = assembly.build(config, folder)
-    results = run_scores.score(TrainedRun(config, folder, parts), parts)
-    return results.metrics["final"]["test"]["mae"]
-
-
-class Interrupted(loop.StageRun):
-    """A stage that is asked to stop after its ninth step, in the second epoch."""
-
-    def __init__(self, run, record):
-        super().__init__(run, record)
-        step_fn = self.step_fn
-
-        def step(carry, batch):
-            if self.step == 8:
-                self.run.requests.number = signal.SIGTERM
-            return step_fn(carry, batch)
-
-        self.step_fn = step
-
-
-@pytest.mark.slow
-def test_a_whole_run_and_an_interrupted_one_agree(tmp_path, monkeypatch):
-    config = tiny(**SMALL)
-    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
-    loop.train(config, whole, resume=False)
-    assert 0 <= mae(config, whole) <= RANKS - 1
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "StageRun", Interrupted)
-        with pytest.raises(interrupts.Interrupted, match="stage fit at step 9"):
-            loop.train(config, parts, resume=False)
-    loop.train(config, parts, resume=True)
-    ours, theirs = (arrays(run.path, "fit") for run in (whole, parts))
-    assert list(ours) == list(theirs)
-    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in ours)
-    ours, theirs = (run.read_support("fit") for run in (whole, parts))
-    assert ours["pairs"].shape == (RANKS, 5, 2)
-    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in ours)
-
-
-@pytest.mark.slow
-def test_runs_as_one_program_equal_runs_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    frozen = SMALL | {"encoder__frozen": True}
-    sweep.sweep(clean(**frozen), tmp_path / "runs", vary=["data.permute=1;2"], seeds=1)
-    together = RunFolder(tmp_path / "runs" / "permute=2,seed=0")
-    alone = RunFolder(tmp_path / "alone")
-    loop.train(clean(**frozen, data__permute=2), alone, resume=False)
-    rows = zip(together.read_history(), alone.read_history(), strict=True)
-    for ours, theirs in rows:
-        for group in ("train", "val"):
-            assert ours[group] == pytest.approx(theirs[group], rel=1e-4, abs=1e-5)

@@ -78,19 +78,3 @@ def test_a_stage_that_is_not_scored_stops_by_its_loss():
     capped = by_loss(max_epochs=1, patience=2)
     last = capped.update(capped.init(), 1, {"batches": {"loss": 3.0}})
     assert last.rule == "max_epochs" and last.improved
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"monitor": "loss"}, "train.monitor is 'loss'"),
-        ({"patience": 0}, "train.patience is 0"),
-        ({"max_epochs": 0}, "train.max_epochs is 0"),
-        ({"train_accuracy": -1.0}, "train accuracy that ends a stage is -1.0"),
-    ],
-)
-def test_refused(change, message):
-    settings = {"max_epochs": 5, "patience": 5, "monitor": "mae"} | change
-    accuracy = settings.pop("train_accuracy", None)
-    with pytest.raises(ValueError, match=message):
-        by_validation(Limits(**settings), train_accuracy=accuracy)

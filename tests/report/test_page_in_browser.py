@@ -9,7 +9,7 @@ import browser_runs
 import numpy as np
 import pytest
 from chromium import Browser
-from launching import launch
+from launching import launch, launched
 
 from cloc_jax.jobs import command_line, decide
 from cloc_jax.report import html_page
@@ -178,8 +178,7 @@ def test_each_boundary_has_its_own_slider(page, capsys):
 def test_the_command_works_in_a_shell(page, run, tmp_path):
     page.set(control("cost", 1, "[type=range]"), 6)
     words = shlex.split(page.one(COMMAND).text)
-    process = launch(*words[2:], cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    process = launched(*words[2:], cwd=tmp_path)
     labels = printed(process.stdout)
     assert shown(page)["Missed at clear|severe"] == labels["missed at clear|severe"]
     # The report was written again and starts with the saved decision.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from damage import biggest, flip
 
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.checked_files import SEAL, Damaged
@@ -15,18 +16,6 @@ LIKE = {"a": jnp.zeros((40, 3)), "key": jax.random.key(0)}
 
 def state(value):
     return {"a": jnp.full((40, 3), value, jnp.float32), "key": jax.random.key(value)}
-
-
-def biggest(folder):
-    """The file that holds most of the arrays."""
-    files = [p for p in folder.rglob("d/*") if p.is_file()]
-    return max(files, key=lambda path: path.stat().st_size)
-
-
-def flip(path, place=-1):
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 def cut(path):

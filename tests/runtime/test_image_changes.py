@@ -1,6 +1,5 @@
 """Changed images: said with numbers and names, and nothing of a run is touched."""
 
-import importlib
 import json
 import os
 
@@ -8,6 +7,7 @@ import miniatures
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_runs import of_folder
 
 from cloc_jax.build import assembly
 from cloc_jax.jobs import evaluate, predict, show
@@ -75,22 +75,7 @@ def own_images(tmp_path, monkeypatch):
     """A configuration that trains in seconds on files."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = miniatures.folder(tmp_path / "images", (12, 12))
-    config = importlib.import_module("configs.folder").get_config()
-    config.update_from_flattened_dict(
-        {
-            "data.root": str(root),
-            "data.size": (16, 16),
-            "encoder.name": "small",
-            "encoder.weights": "",
-            "encoder.widths": (2, 4, 4, 4),
-            "head.hidden": 8,
-            "method.name": "ce",
-            "train.batch_size": 8,
-            "train.max_epochs": 1,
-            "mesh.devices": 1,
-        }
-    )
-    return config
+    return of_folder(root)
 
 
 def paint_grey(root):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from drawn_probabilities import drawn
+from drawn_probabilities import coarse, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,13 +13,6 @@ from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
 
 RANKS = ("0", "1", "2", "3", "4")
-
-
-def coarse(seed, count=30, ranks=5):
-    """Probabilities in twentieths, so that many are equal and some are 0."""
-    rng = np.random.default_rng(seed)
-    p = rng.multinomial(20, np.full(ranks, 1 / ranks), size=count) / 20
-    return p, rng.integers(0, ranks, count)
 
 
 def grown(row):
@@ -108,16 +101,6 @@ def test_single_slices_vary_as_much_as_is_said():
         < np.mean((low <= np.array(coverage)) & (np.array(coverage) <= high))
         < 0.98
     )
-
-
-def test_equal_probabilities_only_add_to_the_coverage():
-    shares = []
-    for seed in range(300):
-        p, true = coarse(seed, count=80)
-        sets = conformal_sets.fit(p[:40], true[:40], 0.8)
-        low, high = sets.apply(p[40:])
-        shares.append(np.mean((low <= true[40:]) & (true[40:] <= high)))
-    assert np.mean(shares) > 0.8
 
 
 def test_coverage_on_fresh_images_lies_in_its_binomial_interval():

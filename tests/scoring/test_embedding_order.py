@@ -43,23 +43,6 @@ def test_order_score_is_the_mean_of_spearmans(seed):
         assert found["by_rank"][name] == pytest.approx(of_rank, abs=1e-9)
 
 
-def arc(labels, jitter=0.0):
-    """Directions on a quarter of a circle, the rank as the angle."""
-    angle = 0.4 * labels + jitter
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def test_order_score_of_a_line_of_a_shuffled_one_and_of_noise():
-    labels = np.repeat(np.arange(4), 10)
-    ranks = list("0123")
-    assert order_score(arc(labels), labels, ranks)["overall"] == pytest.approx(1)
-    swapped = np.array([0, 2, 1, 3])[labels]  # the middle ranks change places
-    middling = order_score(arc(swapped), labels, ranks)["overall"]
-    assert 0.2 < middling < 0.9
-    noise = np.random.default_rng(0).normal(size=(40, 16))
-    assert abs(order_score(noise, labels, ranks)["overall"]) < 0.1
-
-
 def test_order_score_is_none_where_nothing_is_defined():
     nothing = {"overall": None, "by_rank": dict.fromkeys(RANKS)}
     labels = np.array([0, 1, 2, 0, 1])

@@ -43,16 +43,6 @@ def test_bootstrap_is_that_of_images_drawn_one_by_one():
     )
 
 
-def test_bootstrap_covers_the_true_accuracy():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for seed in range(200):
-        right = rng.binomial(400, 0.7)
-        ends = intervals.bootstrap([[right, 400 - right], [0, 0]], seed=seed)
-        covered += ends["accuracy"].low <= 0.7 <= ends["accuracy"].high
-    assert 180 <= covered <= 199  # 190 expected; four standard deviations are 12
-
-
 def bootstrap_boundary(confusion, h):
     """Intervals of the rates at one boundary, by the draws of `bootstrap`."""
     rates = metrics.boundary_rates(intervals.draws_of(confusion, seed=0), h)

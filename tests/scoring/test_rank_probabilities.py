@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cloc_jax.methods import Prediction
-from cloc_jax.scoring import intervals, metrics, rank_probabilities
+from cloc_jax.scoring import intervals, rank_probabilities
 
 RANKS = list("01234")
 
@@ -40,19 +40,6 @@ def test_expected_rank_is_the_value_where_there_is_one():
     without = Prediction(label, probabilities=p)
     assert rank_probabilities.expected_rank(without, p) == pytest.approx([1.3])
     assert rank_probabilities.expected_rank(Prediction(label), None) == [2.0]
-
-
-def test_errors_of_values_replace_those_of_labels():
-    true = np.array([0, 0, 1, 3])
-    labels, values = np.array([0, 1, 1, 4]), np.array([0.4, 0.6, 1.2, 3.5])
-    found = metrics.ordinal_metrics(true, labels, RANKS, values=values)
-    assert found["mae"] == pytest.approx((0.4 + 0.6 + 0.2 + 0.5) / 4)
-    assert found["macro_mae"] == pytest.approx((0.5 + 0.2 + 0.5) / 3)
-    assert found["accuracy"] == 0.5  # of labels, as ever
-    plain = metrics.ordinal_metrics(true, labels, RANKS)
-    assert plain["mae"] == 0.5
-    with pytest.raises(ValueError, match="one finite number for each of the 4"):
-        metrics.ordinal_metrics(true, labels, RANKS, values=values[:3])
 
 
 def test_interval_of_a_mean_covers_it_as_often_as_it_says():

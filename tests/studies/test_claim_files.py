@@ -1,5 +1,6 @@
 """Claims: one owner at a time, and none that is dead."""
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -34,20 +35,17 @@ def holder(tmp_path):
 
 
 def test_one_of_many_gets_it(tmp_path):
-    taken = []
+    barrier = threading.Barrier(8)
 
-    def take():
+    def take(_):
         with Claims(tmp_path) as claims:
             barrier.wait()
-            taken.append(claims.take("run"))
+            is_taken = claims.take("run")
             barrier.wait()  # nobody gives it back before all have tried
+            return is_taken
 
-    barrier = threading.Barrier(8)
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(take, range(8)))
     assert sorted(taken) == [False] * 7 + [True]
     assert not any((tmp_path / claim_files.FOLDER).iterdir())  # all are given back
 

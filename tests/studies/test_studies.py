@@ -45,7 +45,8 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     predictions.write(run / predictions.NAME, {"val": one, "test": one}, RANKS)
     value = float(name.split("=")[1]) if "=" in name else 0.4
     values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, value)
-    (run / "metrics.json").write_text(json.dumps({"margins": values, "final": {}}))
+    found = {"ranks": RANKS, "margins": values, "final": {}}
+    (run / "metrics.json").write_text(json.dumps(found))
     return Plan(run.name, name, {"seed": seed}, ConfigDict())
 
 
@@ -173,18 +174,6 @@ def test_the_null_is_a_null():
         smallest.append(min(p.p for p in pairs))
     # Each is the place of one set among 20: no two sets share it.
     assert sorted(round(20 * p) for p in smallest) == list(range(1, 21))
-
-
-def test_false_alarms_of_the_null_are_as_rare_as_promised():
-    rng = np.random.default_rng(1)
-    false = 0
-    for _ in range(400):
-        sets = rng.normal(size=(21, 4)) @ rng.normal(size=(4, 4))
-        false += any(
-            p.p <= 0.05
-            for p in learned_margins.compare(sets[0], sets[1:], NAMES + ["x"])
-        )
-    assert 6 <= false <= 36  # 400 / 21 = 19, four standard deviations are 17
 
 
 def test_real_differences_are_found_and_named():

@@ -26,7 +26,7 @@ def cache(place, monkeypatch):
 
 def frozen(**changes):
     settings = {"encoder__frozen": True, "head__projection": 6}
-    settings |= {"mesh__devices": 2}  # three runs a seed: one place is left over
+    settings |= {"mesh__devices": 2}  # three runs per seed: one place is left over
     return clean(**settings, train__max_epochs=3, **changes)
 
 

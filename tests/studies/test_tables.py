@@ -3,13 +3,11 @@
 import importlib
 import json
 import pathlib
-import subprocess
-import sys
 
 import miniatures
 import numpy as np
 import pytest
-from launching import ROOT, TINY, launch
+from launching import ROOT, TINY, launch, launched, run_code
 
 from cloc_jax.build import assembly
 from cloc_jax.data import datasets
@@ -227,13 +225,8 @@ def test_a_dry_run_answers_without_jax(tmp_path):
         "code = launch.main(words)\n"
         "assert code == 0 and 'jax' not in sys.modules\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        check=True,
-        capture_output=True,
-    )
+    process = run_code(code, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert not any(tmp_path.iterdir())  # it writes nothing
 
 
@@ -323,7 +316,7 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
     assert first.joinpath("history.jsonl").stat().st_mtime_ns == made
     text = (runs / tables_page.MARKDOWN).read_text()
     assert "KOA is not here" in text and "| CLOC, phase one |" in text
-    rebuilt = launch(
+    launched(
         "tables",
         "--from=runs/summaries",
         "--data=synthetic,koa",
@@ -331,7 +324,6 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
         "--only=comparison,controllability,time",
         cwd=tmp_path,
     )
-    assert rebuilt.returncode == 0, rebuilt.stderr
     for name in (tables_page.MARKDOWN, tables_page.HTML):
         page = pathlib.Path(tmp_path, "page", name).read_text()
         assert page == (runs / name).read_text()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny_runs import stage_parts, tiny
+from tiny_runs import SMALL_METHODS, stage_parts, tiny
 
 from cloc_jax.build import assembly
 from cloc_jax.data import pipeline
@@ -32,6 +32,11 @@ def three_steps(**mesh):
     return carry, step
 
 
+def check_same(alone, carry):
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def alone():
     return jax.tree.map(np.asarray, three_steps(mesh__devices=1)[0])
@@ -42,27 +47,17 @@ def alone():
 def test_eight_devices_equal_one(alone, shard_params):
     carry, step = three_steps(mesh__devices=8, mesh__shard_params=shard_params)
     assert step._cache_size() == 1
-    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
-        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
+    check_same(alone, carry)
     kernel = carry.model.params["head"]["linear1"]["kernel"][...]
     assert kernel.sharding.is_fully_replicated != shard_params
     if shard_params:
         assert kernel.addressable_shards[0].data.size * 8 == kernel.size
 
 
-# Sizes with which a step compiles quickly.
-SMALL = {
+SMALL = SMALL_METHODS | {
     "optimizer__name": "sgd",
     "optimizer__learning_rate": 0.01,
     "encoder__widths": (4, 8, 16, 32),
-    "method__dino__output": 16,
-    "method__dino__hidden": 8,
-    "method__dino__bottleneck": 4,
-    "method__dino__local_crops": 2,
-    "method__dino__local_size": (16, 16),
-    "method__mwr__hidden": 8,
-    "method__gol__width": 4,
-    "method__poe__samples": 3,
 }
 
 
@@ -134,8 +129,7 @@ def test_a_step_of_every_method_is_over_the_global_batch(name, index):
 def test_hybrid_sharding_equals_one_device(alone):
     carry, step = three_steps(mesh__devices=8, mesh__shape=(2, 4))
     assert step._cache_size() == 1
-    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
-        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
+    check_same(alone, carry)
     kernel = carry.model.params["head"]["linear1"]["kernel"][...]
     assert kernel.sharding.spec == PartitionSpec(None, "shard")
     # Four parts, and two devices hold the same one.

@@ -6,7 +6,7 @@ is what a process that was killed there leaves, the newest checkpoint.
 
 import numpy as np
 import pytest
-from tiny_runs import arrays, tiny
+from tiny_runs import SMALL_METHODS, arrays, tiny
 
 from cloc_jax.build import assembly
 from cloc_jax.methods import METHODS
@@ -15,20 +15,12 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop
 
 # Five or six steps per epoch, two epochs per stage, a checkpoint every four steps.
-SIZES = {
+SIZES = SMALL_METHODS | {
     "train__max_epochs": 2,
     "train__patience": 2,
     "train__checkpoint_steps": 4,
     "train__log_steps": 3,
-    "method__dino__output": 16,
-    "method__dino__hidden": 8,
-    "method__dino__bottleneck": 4,
-    "method__dino__local_crops": 2,
-    "method__dino__local_size": (16, 16),
-    "method__mwr__hidden": 8,
-    "method__gol__width": 4,
     "method__gol__neighbours": (2, 4),
-    "method__poe__samples": 3,
 }
 # Inside the first epoch, and between a checkpoint and the next one.
 KILLS = (3, 9)

@@ -16,6 +16,12 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import loop
 
 
+def of(method, **settings):
+    """Changes to the settings of a method."""
+    changes = {f"method__{method}__{name}": value for name, value in settings.items()}
+    return {"method__name": method} | changes
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -57,6 +63,26 @@ from cloc_jax.training import loop
         ({"data__threads": 0}, "data.threads is 0"),
         ({"augment__scale": 7.0}, "augment.scale is 7"),
         ({"seed": -1}, "seed is -1"),
+        ({"optimizer__learning_rate": 0.0}, "optimizer.learning_rate is 0.0"),
+        ({"optimizer__weight_decay": -1.0}, "optimizer.weight_decay is -1.0"),
+        ({"train__monitor": "loss"}, "train.monitor is 'loss'"),
+        ({"train__patience": 0}, "train.patience is 0"),
+        ({"train__max_epochs": 0}, "train.max_epochs is 0"),
+        ({"method__cloc__stop_accuracy": -1.0}, "accuracy that ends a stage is -1.0"),
+        (of("dino", teacher_temperature=0.0), "temperatures 0.1 and 0.0"),
+        (of("dino", momentum=1.1), "momentum 1.1"),
+        (of("dino", center_momentum=1.0), "center_momentum 1.0"),
+        (of("dino", output=0), "output 0"),
+        (of("dino", local_crops=-1), "local_crops -1"),
+        (of("dino", local_size=(96,)), r"local_size is \(96,\)"),
+        (of("dino", downstream="none"), "method.dino.downstream is 'none'"),
+        (of("gol", references=1), "at least 2 points"),
+        (of("gol", neighbours=()), "method.gol.neighbours is"),
+        (of("gol", tau=-1), "0 or more of the others"),
+        (of("mwr", hidden=0), "method.mwr has .*hidden 0"),
+        (of("mwr", dropout=1.0), "method.mwr has .*dropout 1.0"),
+        (of("mwr", references=0), "method.mwr has .*references 0"),
+        (of("mwr", references=65), "method.mwr has .*references 65"),
     ],
 )
 def test_settings_are_checked_before_anything_is_made(change, message, tmp_path):

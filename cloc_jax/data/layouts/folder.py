@@ -26,7 +26,7 @@ from cloc_jax.data.layouts.listing import (
 )
 from cloc_jax.data.layouts.ranks import check_case, number, order_ranks
 
-WANTED = "the folder that holds one folder of images a rank"
+WANTED = "the folder that holds one folder of images per rank"
 
 
 def scan(
@@ -142,7 +142,7 @@ def _check_level(root: pathlib.Path, below: list[str], order: Sequence[str]) -> 
     advice = (
         f"did you mean data.root={' or '.join(map(str, meant))}?"
         if meant
-        else "it must hold one folder of images a rank (0, 1, 2, …)."
+        else "it must hold one folder of images per rank (0, 1, 2, …)."
     )
     raise ValueError(
         f"data.root={root} holds {comma(below)} but no rank folders with images; "
@@ -191,7 +191,7 @@ def _ranks(
     if not names["train"]:
         raise ValueError(
             f"data.root: {train} has no rank folders; it must hold one folder of "
-            "images a rank (0, 1, 2, …)."
+            "images per rank (0, 1, 2, …)."
         )
     for split, path in folders.items():
         check_case(names[split], what="folder", where=str(path))

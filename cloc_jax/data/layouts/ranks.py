@@ -75,7 +75,7 @@ def _gaps(ranks: Sequence[str]) -> str:
 
 
 def check_case(names: Sequence[str], *, what: str, where: str) -> None:
-    """ValueError where two names are the same but for case."""
+    """ValueError where two names differ only in case."""
     lower = collections.Counter(name.lower() for name in names)
     same = sorted(name for name in names if lower[name.lower()] > 1)
     if same:

@@ -12,8 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 
-from cloc_jax.encoders.weights import weight_files
-from cloc_jax.runtime import time_limits
+from cloc_jax.runtime import checked_files, time_limits
 from cloc_jax.runtime.console import console
 
 FILE = "model.safetensors"
@@ -100,7 +99,7 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         )
     path = pathlib.Path(stored)
     if not _is_intact(path, pinned):
-        found = weight_files.sha256(path)
+        found = checked_files.sha256(path)
         path.resolve().unlink()
         path.unlink(missing_ok=True)
         raise ValueError(
@@ -127,7 +126,7 @@ def _is_intact(path: pathlib.Path, pinned: str) -> bool:
     """Whether a file has its sha256: the one pinned, or the one it is stored under."""
     wanted = pinned or path.resolve().stem
     # The tag of a small file has 40 digits and is not a checksum of its content.
-    return not re.fullmatch(SHA256, wanted) or weight_files.sha256(path) == wanted
+    return not re.fullmatch(SHA256, wanted) or checked_files.sha256(path) == wanted
 
 
 def _stored_without_library(folder: pathlib.Path, pinned: str) -> pathlib.Path | None:

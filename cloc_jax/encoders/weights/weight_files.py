@@ -5,7 +5,6 @@ the names to torchvision's, and `write` keeps the result as safetensors. No pick
 ever executed.
 """
 
-import hashlib
 import pathlib
 import pickle
 import warnings
@@ -20,7 +19,7 @@ import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, tfjs_files
 from cloc_jax.encoders.weights.pretrained import Weights
-from cloc_jax.runtime import atomic_files, input_files
+from cloc_jax.runtime import atomic_files, checked_files, input_files
 
 MISSING = (
     "Weights can be a safetensors or .pth file of torchvision or timm; a name on the "
@@ -64,7 +63,7 @@ def read(path: str | pathlib.Path) -> Raw:
         form = "tfjs"
     else:
         form = _format(path)
-        said = {"source": path.name, "sha256": sha256(path)}
+        said = {"source": path.name, "sha256": checked_files.sha256(path)}
         if form == "safetensors":
             tensors, stored = _read_safetensors(path)
             said |= stored
@@ -100,11 +99,6 @@ def write(path: str | pathlib.Path, weights: Weights) -> None:
         atomic_files.write_bytes(path, content)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror}).") from error
-
-
-def sha256(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _holds(path: pathlib.Path, weights: Weights) -> bool:

@@ -92,4 +92,4 @@ def _draw(axes: Axes, panel: Panel) -> None:
 def _counts(counts: np.ndarray) -> str:
     least, most = int(counts.min()), int(counts.max())
     number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{number} images a point"
+    return f"{number} images per point"

@@ -1,0 +1,55 @@
+"""What every loss must do: finite values, no part for padding, any devices, types."""
+
+import functools
+
+import loss_checks
+import pytest
+import test_binary_tasks
+import test_contrastive
+import test_probabilistic
+import test_rank_n_contrast
+import test_self_distillation
+import test_soft_labels
+import test_thresholds
+
+
+def named(module):
+    """The losses of a module whose batch depends on which it is."""
+    return {
+        name: (loss, functools.partial(module.batch, name))
+        for name, loss in module.LOSSES.items()
+    }
+
+
+CASES = {
+    **named(test_binary_tasks),
+    **named(test_contrastive),
+    **{
+        f"sord {distance}": (loss, test_soft_labels.batch)
+        for distance, loss in test_soft_labels.LOSSES.items()
+    },
+    "cumulative_link": (test_thresholds.LOSS, test_thresholds.batch),
+    "dino": (test_self_distillation.LOSS, test_self_distillation.batch),
+    "poe": (test_probabilistic.ALL, test_probabilistic.batch),
+    "rnc": (test_rank_n_contrast.LOSS, test_rank_n_contrast.batch),
+}
+every = pytest.mark.parametrize("name", CASES)
+
+
+@every
+@pytest.mark.parametrize("kind", loss_checks.DEGENERATE)
+def test_degenerate_batches_are_finite(name, kind):
+    loss, batch = CASES[name]
+    batch = batch()
+    if (name, kind) == ("poe", "large"):  # 1e3 is no logarithm of a variance
+        batch["log_variance"] /= 100
+    _, gradients = loss_checks.check_degenerate(loss, batch, kind)
+    if kind == "zero" and "features" in gradients:  # which have no direction
+        assert not gradients["features"].any()
+
+
+@every
+@pytest.mark.parametrize("check", ["padding", "devices", "bfloat16"])
+def test_batches(name, check):
+    loss, batch = CASES[name]
+    getattr(loss_checks, f"check_{check}")(loss, batch())
