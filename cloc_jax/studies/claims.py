@@ -5,19 +5,21 @@ table: each claim, what was tried with which command, data and seeds, the figure
 their intervals, and a verdict by a fixed rule.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cloc_jax.runtime import atomic_files, input_files
+from cloc_jax.runtime import atomic_files, checked_files, input_files
 from cloc_jax.studies import true_gaps
 from cloc_jax.studies.control import ENTROPY, LEARNED
 
 # How a page begins, by which it is known when it is written again.
 TITLE = "# Claims"
 WRITTEN_BY = "Written by `python launch.py claims`"
+REMEDY = "Move it away, or repeat the study."
+# What every study has.
+SHARED = ("command", "dataset", "size", "is_frozen", "seeds", "sentence")
 HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "not shown", "not tested"
 DATASETS = {
     "synthetic": "drawn knees",
@@ -238,7 +240,7 @@ def write_claims(
     With `add`, rows that the page has from other commands stay.
     """
     studies = [
-        (kind, json.loads(path.read_text()))
+        (kind, checked_files.read_json(path, remedy=REMEDY, fields=SHARED))
         for kind in ("control", "margins", "gaps", "collapse")
         for path in sorted(folder.rglob(f"{kind}.json"))
     ]

@@ -95,6 +95,12 @@ def begin(folder: pathlib.Path, listed: Sequence[Mapping[str, Any]]) -> None:
     checked_files.write_json(folder / LISTED, {"runs": list(listed)})
 
 
+def read_listed(path: pathlib.Path) -> list[dict[str, Any]]:
+    """What `begin` noted in the file."""
+    remedy = "Put back a copy, or move it away: this command then writes it anew."
+    return checked_files.read_json(path, remedy=remedy, fields=("runs",))["runs"]
+
+
 def list_runs(
     folder: pathlib.Path,
     plans: Sequence[Plan],
@@ -110,9 +116,7 @@ def list_runs(
         for p in plans
     }
     if path.exists():
-        remedy = "Put back a copy, or move it away: this command then writes it anew."
-        found = checked_files.read_json(path, remedy=remedy, fields=("runs",))
-        before = {run["name"]: run for run in found["runs"]}
+        before = {run["name"]: run for run in read_listed(path)}
         if is_open:
             listed = before | listed
         elif not set(before) <= set(listed):

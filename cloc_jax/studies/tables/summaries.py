@@ -4,7 +4,6 @@ It holds scores, their variance over test images, epochs and times, and what the
 were: enough to make the page again, without images, weights or predictions.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from cloc_jax.report.table_rows import (
     FINAL,
     PHASE_ONE,
 )
+from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions, seed_intervals
 from cloc_jax.studies.run_plan import FOLD, SEED
@@ -214,11 +214,12 @@ def _controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[st
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The summaries in a folder."""
     paths = sorted(folder.glob("*.json"))
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    remedy = "Put back a copy, or move it away; `launch.py tables` writes it again."
+    found = [checked_files.read_json(path, remedy=remedy) for path in paths]
     bad = [
         path
         for path, one in zip(paths, found, strict=True)
-        if not isinstance(one, dict) or one.get("version") != VERSION
+        if one.get("version") != VERSION
     ]
     if not found or bad:
         what = f"{bad[0].name} is not one" if bad else "there is none"
