@@ -168,8 +168,8 @@ def _check_scans(data: bytes, name: str) -> None:
     scans = data.count(b"\xff\xda") if data.startswith(b"\xff\xd8") else 0
     if scans > MAX_SCANS:
         raise ImageError(
-            f"{name}: it has {scans:,} scans, more than the limit of {MAX_SCANS:,} that "
-            "guards against malicious files; save the image anew, or remove it."
+            f"{name}: it has {scans:,} scans, more than the limit of {MAX_SCANS:,} "
+            "that guards against malicious files; save the image anew, or remove it."
         )
 
 

@@ -65,7 +65,9 @@ class LimitedReader:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_HEADER:
-            raise TooLarge(f"{self._where} has a header of {size:,} bytes; get another.")
+            raise TooLarge(
+                f"{self._where} has a header of {size:,} bytes; get another file."
+            )
         check(self._file.tell() + size, self._where)
         return self._file.read(size)
 

@@ -197,7 +197,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     except Exception as error:  # damage surfaces as nearly any of them
         raise _damaged(path, error) from error
     state = _state_dict(loaded)
-    tensors = {n: value for n, value in state.items() if isinstance(value, torch.Tensor)}
+    tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
     # A tensor may show one stored number as any number of them.
     unpacked_size.check(sum(t.numel() * t.itemsize for t in tensors.values()), path)
     return {name: _from_torch(path, name, value) for name, value in tensors.items()}
