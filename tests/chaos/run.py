@@ -5,9 +5,10 @@
 Faults are SIGKILL, SIGTERM and SIGINT at any moment, a disk that is full for a while
 (a limit on the size of files, which fails in the same places), and a bit that flips in
 some file of the run or of the prepared images between two starts. A start may meet a
-flipped bit and a signal. After each, the same command goes on with --resume. A run must end with the results of the undisturbed one,
-or stop with one sentence that names the damaged file; with that file put back it must
-go on. A different result, a traceback, or any other way to end is a failure.
+flipped bit and a signal. After each, the same command goes on with --resume. A run must
+end with the results of the undisturbed one, or stop with one sentence that names the
+damaged file; with that file put back it must go on. A different result, a traceback, or
+any other way to end is a failure.
 
 Processes are forked from one that has imported everything, which saves much time.
 """
