@@ -311,13 +311,11 @@ def _saved(
     folder: folders.RunFolder, ranks: Sequence[str], temperature: float
 ) -> Decision | None:
     """The decision there is, if it goes with the probabilities there are."""
-    if not folder.decision.is_file():
-        return None
     try:
-        decision = Decision.from_json(folder.decision.read_text(), ranks)
+        decision = Decision.read(folder.decision, ranks)
     except ValueError:
         return None  # it is kept under another name
-    return decision if decision.temperature == temperature else None
+    return decision if decision and decision.temperature == temperature else None
 
 
 def _save(folder: folders.RunFolder, decision: Decision) -> None:

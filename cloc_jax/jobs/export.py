@@ -29,7 +29,7 @@ PLACES = {"data": ("root", "prepared", "csv", "landmarks"), "encoder": ("weights
 def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     """Writes the model of a trained run into a new folder, whole or not at all."""
     run = TrainedRun(config, folder)
-    decision = _decision(folder, run.ranks)
+    decision = Decision.read(folder.decision, run.ranks)
     results = folder.read_metrics() if folder.metrics.exists() else {}
     found = _predictions(folder, run.ranks)
     console.print(f"exporting for {', '.join(prediction_program.PLATFORMS)}")
@@ -78,12 +78,6 @@ def _portable(config: dict[str, Any]) -> dict[str, Any]:
             if value and pathlib.PurePath(value).is_absolute():
                 config[group][field] = pathlib.PurePath(value).name
     return config
-
-
-def _decision(folder: RunFolder, ranks: list[str]) -> Decision | None:
-    if not folder.decision.exists():
-        return None
-    return Decision.from_json(folder.decision.read_text(), ranks)
 
 
 def _predictions(

@@ -64,11 +64,9 @@ def predict(
 
 def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision | None:
     """What `decide` left in the run's folder, if anything; and says so."""
-    if not folder.decision.exists():
+    decision = Decision.read(folder.decision, ranks)
+    if decision is None:
         return None
-    # A byte that is not UTF-8 is found by the checksum, not by the decoder.
-    text = folder.decision.read_text(encoding="utf-8", errors="replace")
-    decision = Decision.from_json(text, ranks)
     console.print(f"labels by {folder.decision}:", soft_wrap=True)
     for line in decision.describe():
         console.print(f"  {line}", soft_wrap=True)

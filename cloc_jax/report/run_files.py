@@ -74,10 +74,7 @@ def read_predictions(
 
 def decision(run: pathlib.Path, ranks: Sequence[str]) -> Decision | None:
     """The saved decision, if there is one."""
-    path = run / "decision.json"
-    if not path.is_file():
-        return None
-    return Decision.from_json(path.read_text("utf-8"), ranks)
+    return Decision.read(RunFolder(run).decision, ranks)
 
 
 def config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import atomic_files, checked_files
 
 NAME = "thumbnails.npz"
 SIDE = 224  # pixels of the longer side, at most
@@ -92,8 +92,9 @@ def read(path: pathlib.Path) -> Mapping[str, bytes] | None:
     """JPEGs by the name of their image, the most interesting first; None without."""
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        names, sizes, data = file["names"], file["sizes"], file["bytes"].tobytes()
+    remedy = "`launch.py evaluate` makes it again."
+    file = checked_files.read_arrays(path, remedy=remedy)
+    names, sizes, data = file["names"], file["sizes"], file["bytes"].tobytes()
     ends = np.cumsum(sizes)
     return {
         str(name): data[end - size : end]

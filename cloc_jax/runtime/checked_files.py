@@ -116,6 +116,18 @@ def check_file(path: pathlib.Path, digest: str, *, remedy: str) -> None:
         raise Damaged(path, "it does not match its checksum", remedy)
 
 
+def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
+    """The arrays of an .npz, whose parts have checksums; Damaged where one is wrong."""
+    import numpy as np  # late: `launch.py --help` answers at once
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except Exception as error:  # damage surfaces as nearly any of them
+        problem = str(error).rstrip(".") or type(error).__name__
+        raise Damaged(path, problem, remedy) from None
+
+
 def seal_folder(folder: pathlib.Path) -> pathlib.Path:
     """Writes the checksums of all files in a folder into it; returns their list."""
     files = {

@@ -4,10 +4,9 @@
 themselves read it.
 """
 
-import json
 import pathlib
 
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime import checked_files
 
 NAME = "crossovers.json"
 
@@ -15,10 +14,16 @@ NAME = "crossovers.json"
 def read(folder: pathlib.Path) -> dict[str, int]:
     """Largest batch for the dense form by backend; {} where none was recorded."""
     path = folder / NAME
-    return json.loads(path.read_text()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        found = checked_files.read_json(path, remedy="")
+    except checked_files.Damaged:
+        return {}  # as before it was measured
+    return {key: at for key, at in found.items() if isinstance(at, int)}
 
 
 def record(folder: pathlib.Path, backend: str, dense_up_to: int) -> None:
     """Adds a backend to what `read` returns."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / NAME, read(folder) | {backend: dense_up_to})
+    checked_files.write_json(folder / NAME, read(folder) | {backend: dense_up_to})

@@ -31,6 +31,7 @@ ADVICE = {
     errno.EMFILE: "Too many files are open; raise the limit (ulimit -n).",
     errno.ENOMEM: "There is not enough memory; use smaller batches or images.",
 }
+NO_MEMORY = "RESOURCE_EXHAUSTED: Out of memory"  # as XLA says it of a device
 BY_TEXT = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -55,6 +56,8 @@ def sentence(error: BaseException) -> str:
     # The first that names a file, since some do not.
     for found in sorted(known, key=lambda c: c.filename is None):
         return _sentence(found.errno or 0, found.filename, found.filename2)
+    if any(isinstance(c, MemoryError) or NO_MEMORY in str(c) for c in causes):
+        return _sentence(errno.ENOMEM)
     numbers = (_number(str(cause)) for cause in causes)
     return next((_sentence(number) for number in numbers if number), "")
 

@@ -274,17 +274,10 @@ class RunFolder:
 
     def read_support(self, name: str) -> dict[str, Any] | None:
         """What `write_support` kept; None where the method needs nothing."""
-        import numpy as np
-
         path = self.stage(name).with_suffix(".npz")
         if not path.is_file():
             return None
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays.files}
-        except Exception as error:  # damage surfaces as nearly any of them
-            problem = str(error) or type(error).__name__
-            raise checked_files.Damaged(path, problem, REMEDY) from None
+        return checked_files.read_arrays(path, remedy=REMEDY)
 
     def write_stage(
         self,

@@ -8,6 +8,7 @@ nothing here sees an image.
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -217,6 +218,18 @@ class Decision:
                 f"but the run has {', '.join(ranks)}; {_AGAIN}."
             )
         return decision
+
+    @classmethod
+    def read(cls, path: pathlib.Path, ranks: Sequence[str]) -> "Decision | None":
+        """The decision that a file holds; None where there is no such file."""
+        if not path.exists():
+            return None
+        # A byte that is not UTF-8 is found by the checksum, not by the decoder.
+        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            return cls.from_json(text, ranks)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 # --- choosing labels ---

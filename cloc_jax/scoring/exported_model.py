@@ -74,12 +74,7 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
         for name in ("size", "crop"):
             fields[name] = tuple(fields[name]) if fields[name] else None
         self._input = NetworkInput(**fields)
-        saved = self.folder / DECISION
-        self.decision = (
-            Decision.from_json(saved.read_text(), self.ranks)
-            if saved.exists()
-            else None
-        )
+        self.decision = Decision.read(self.folder / DECISION, self.ranks)
         exported = export.deserialize(bytearray((self.folder / PROGRAM).read_bytes()))
         support = self.folder / SUPPORT
         arrays = (

@@ -153,10 +153,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             for first in range(0, len(arrays), size)
         ]
         found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
-        saved = run.folder.decision
-        decision = (
-            Decision.from_json(saved.read_text(), run.ranks) if saved.exists() else None
-        )
+        decision = Decision.read(run.folder.decision, run.ranks)
         return grades.grade(found, run.ranks, decision)
 
     def _trained(self) -> TrainedRun:

@@ -5,14 +5,13 @@ table: each claim, what was tried with which command, data and seeds, the figure
 their intervals, and a verdict by a fixed rule.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.report.table_rows import METHODS
-from cloc_jax.runtime import atomic_files, input_files
+from cloc_jax.runtime import atomic_files, checked_files, input_files
 from cloc_jax.studies import table_evidence, true_gaps
 from cloc_jax.studies.control import ENTROPY, LEARNED
 from cloc_jax.studies.tables import summaries
@@ -22,6 +21,9 @@ from cloc_jax.studies.verdicts import FAILS, HOLDS, OPEN, Evidence, of_interval,
 TITLE = "# Claims"
 WRITTEN_BY = "Written by `python launch.py claims`"
 UNTESTED = "not tested"
+REMEDY = "Move it away, or repeat the study."
+# What every study has.
+SHARED = ("command", "dataset", "size", "is_frozen", "seeds", "sentence")
 DATASETS = {
     "synthetic": "drawn knees",
     "koa": "KOA",
@@ -270,7 +272,7 @@ def write_claims(
     With `add`, rows that the page has from other commands stay.
     """
     studies = [
-        (kind, json.loads(path.read_text()))
+        (kind, checked_files.read_json(path, remedy=REMEDY, fields=SHARED))
         for kind in ("control", "margins", "gaps", "collapse")
         for path in sorted(folder.rglob(f"{kind}.json"))
     ]

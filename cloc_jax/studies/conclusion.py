@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from cloc_jax.build import assembly
 from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.report import finished_run
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions

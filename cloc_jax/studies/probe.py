@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.build import assembly, encoder
 from cloc_jax.data.source import KeptFeatures
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console, track
 from cloc_jax.scoring import metrics
 

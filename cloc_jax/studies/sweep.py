@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.data import datasets
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
 from cloc_jax.studies import choice, sweep_summary
 from cloc_jax.studies.engines import LOCAL, Options, carry_out

@@ -169,10 +169,15 @@ def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
     assert assembly.loss_form(large) == "sorted"
     small.method.cloc.algorithm = "sorted"  # asked for, so nothing is chosen
     assert assembly.loss_form(small) == "sorted"
-    assert json.loads((tmp_path / "cloc_jax/crossovers.json").read_text()) == {
-        "cpu": 100,
-        "tpu": 7,
-    }
+    assert crossovers.read(tmp_path / "cloc_jax") == {"cpu": 100, "tpu": 7}
+
+
+@pytest.mark.parametrize("damage", ["", "[1]", '{"cpu": "many"}', '{"cpu": 4'])
+def test_a_damaged_calibration_is_as_none(tmp_path, damage):
+    (tmp_path / crossovers.NAME).write_text(damage)
+    assert crossovers.read(tmp_path) == {}
+    crossovers.record(tmp_path, "cpu", 100)
+    assert crossovers.read(tmp_path) == {"cpu": 100}
 
 
 @pytest.mark.parametrize(

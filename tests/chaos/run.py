@@ -4,10 +4,11 @@
 
 Faults are SIGKILL, SIGTERM and SIGINT at any moment, a disk that is full for a while
 (a limit on the size of files, which fails in the same places), and a bit that flips in
-some file of the run or of the prepared images between two starts. After each, the same
-command goes on with --resume. A run must end with the results of the undisturbed one,
-or stop with one sentence that names the damaged file; with that file put back it must
-go on. A different result, a traceback, or any other way to end is a failure.
+some file of the run or of the prepared images between two starts. A start may meet a
+flipped bit and a signal. After each, the same command goes on with --resume. A run must
+end with the results of the undisturbed one, or stop with one sentence that names the
+damaged file; with that file put back it must go on. A different result, a traceback, or
+any other way to end is a failure.
 
 Processes are forked from one that has imported everything, which saves much time.
 """
@@ -35,6 +36,7 @@ RANKS = ("none", "mild", "severe")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 KINDS = (*SIGNALS, "full", "flip")
 LIMITS = (2_000, 800_000)  # bytes: from config.json to the report
+FLIPS = 0.4  # share of starts before which a bit flips
 TIMES = ("seconds", "files", "integrity")  # of metrics.json, not compared
 
 
@@ -116,12 +118,12 @@ class Chaos:
         flipped: tuple[pathlib.Path, bytes] | None = None
         while True:
             is_last = sum(self.counts[kind] for kind in KINDS) >= faults
-            kind = "" if is_last else self.rng.choice((*KINDS, ""))
-            if kind == "flip":
-                if done := self.flip(run):
-                    flipped = done
-                    self.counts["flip"] += 1
-                kind = ""
+            if not is_last and not flipped and self.rng.random() < FLIPS:
+                flipped = self.flip(run)
+                self.counts["flip"] += flipped is not None
+            # With a full disk besides, nobody could tell what a sentence is about.
+            kinds = (*SIGNALS, "") if flipped else (*SIGNALS, "full", "")
+            kind = "" if is_last else self.rng.choice(kinds)
             ended = self.start(run, kind)
             if ended.was_hit:
                 self.counts[kind] += 1
@@ -185,11 +187,11 @@ class Chaos:
         """Starts training, new or again, and lets a fault hit it."""
         words = [*self.words(), f"--run={run}"]
         words += ["--resume"] * (run / "config.json").exists()
+        limit = self.rng.randint(*LIMITS) if kind == "full" else 0
         read, write = os.pipe()
         child = os.fork()
         if not child:
             os.close(read)
-            limit = self.rng.randint(*LIMITS) if kind == "full" else 0
             run_launch(words, write, limit)
         os.close(write)
         said: list[bytes] = []
@@ -221,7 +223,7 @@ class Chaos:
             "--config.encoder.widths=(2, 4, 4, 4)",
             "--config.head.hidden=8",
             "--config.train.batch_size=8",
-            "--config.train.max_epochs=3",
+            "--config.train.max_epochs=2",
             "--config.train.checkpoint_steps=2",
             "--config.train.eval_batch_size=12",
             "--config.mesh.devices=1",
@@ -244,12 +246,16 @@ def draw_images(folder: pathlib.Path) -> None:
 def import_everything() -> None:
     """Imports what a start would import; nothing runs before the fork."""
     import tensorflow_datasets  # noqa: F401
+    from scipy import optimize, special, stats  # noqa: F401
+    from sklearn import isotonic  # noqa: F401
 
     import launch  # noqa: F401
     from cloc_jax.data.prepared import tfds_builder  # noqa: F401
     from cloc_jax.jobs import evaluate  # noqa: F401
-    from cloc_jax.runtime import scalar_log  # noqa: F401
+    from cloc_jax.runtime import light_imports
     from cloc_jax.training import loop  # noqa: F401
+
+    light_imports.import_without("tensorboardX", "torch")
 
 
 def run_launch(words: list[str], write: int, limit: int) -> None:

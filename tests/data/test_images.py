@@ -220,6 +220,29 @@ def test_a_bomb_is_refused_before_it_is_decoded(tmp_path):
         images.read(path, channels=3)
 
 
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(tmp_path, colours):
+    whole = save(tmp_path / "x.jpg", colours, progressive=True).read_bytes()
+    images.decode(whole, name="x.jpg", channels=3)
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    data = whole[:-2] + last * images.MAX_SCANS + whole[-2:]
+    with pytest.raises(images.ImageError, match=r"x\.jpg: it has 1,0\d\d scans"):
+        images.decode(data, name="x.jpg", channels=3)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+def test_nothing_is_printed_of_damaged_tiffs(tmp_path, colours, capfd):
+    whole = save(tmp_path / "x.tif", colours, compression="tiff_lzw").read_bytes()
+    errors = 0
+    for place in range(8, len(whole)):
+        data = whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]
+        try:
+            images.decode(data, name="x.tif", channels=3)
+        except images.ImageError:
+            errors += 1
+    assert errors
+    assert capfd.readouterr() == ("", "")
+
+
 def test_header_knows_size_and_kind(tmp_path, ramp, colours):
     grey = save(tmp_path / "grey.png", ramp).read_bytes()
     assert images.header(grey, name="grey.png") == (8, 32, True)

@@ -126,9 +126,7 @@ class Run:
             run.read_stage("fit"),
             {name: array.tolist() for name, array in support.items()},
             [repr(split) for split in table.items()],
-            Decision.from_json(
-                run.decision.read_text("utf-8", "replace"), seeds.RANKS
-            ).to_json(),
+            Decision.read(run.decision, seeds.RANKS).to_json(),
         ]
         return json.dumps(found)
 

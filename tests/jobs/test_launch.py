@@ -53,6 +53,10 @@ def history(run):
     return [{k: v for k, v in row.items() if k not in changes} for row in rows]
 
 
+def test_libraries_say_nothing(finished):
+    assert finished[1].stderr == ""  # Orbax, JAX and TensorFlow Datasets would
+
+
 def test_time_is_estimated_before_the_first_epoch_ends(finished):
     _, process = finished
     told = re.search(r"after compilation: (\d+) s per epoch", process.stdout)
@@ -253,6 +257,16 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place, limit)
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
+def test_a_full_disk_leaves_no_cut_predictions(finished, place):
+    run, _ = finished
+    words = ["predict", "--run=whole", "--output=full.csv", run / "examples"]
+    process = launch(*words, cwd=place, file_bytes=100)
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("error: full.csv: File too large")
+    assert not list(place.glob("full.csv*"))
+
+
 def test_an_existing_run_is_never_overwritten(finished, place):
     process = launch(*TINY, "--run=whole", cwd=place)
     assert process.returncode == 2
@@ -446,6 +460,8 @@ def test_own_folder_of_images(place):
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
+        (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
+        (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
         (["--run=/proc/run"], "--run=/proc/run cannot be written"),
         ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),

@@ -1,6 +1,7 @@
 """`predict` on odd files: each has its row, and the others are graded."""
 
 import csv
+import errno
 import os
 import pathlib
 
@@ -123,6 +124,23 @@ def test_names_that_are_no_text_keep_their_bytes(
     assert b"caf\\xe9.png" in printed and b"\xe9" not in printed
     assert b"\\x1b]0;owned\\x07.png" in printed
     assert b"\x1b" not in printed and b"\x07" not in printed
+
+
+def test_a_full_disk_leaves_no_table(grade, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    place = images(tmp_path, 2)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        grade(tmp_path, place)
+    assert error.value.filename == str(tmp_path / "out.csv")
+    assert not list(tmp_path.glob("out.csv*"))
+
+
+def test_an_output_that_cannot_be_written_is_found_first(tmp_path):
+    with pytest.raises(OSError, match="--output=/proc/x.csv cannot be written"):
+        predict._target(RunFolder(tmp_path), "/proc/x.csv")
 
 
 def test_file_that_is_too_large(grade, tmp_path):

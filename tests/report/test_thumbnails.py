@@ -8,6 +8,7 @@ from drawn_probabilities import drawn
 from PIL import Image
 
 from cloc_jax.report import thumbnails
+from cloc_jax.runtime.checked_files import Damaged
 
 
 def test_wrong_and_near_ones_come_first():
@@ -54,6 +55,18 @@ def test_those_that_do_not_fit_are_left_out(tmp_path, monkeypatch):
     assert list(thumbnails.read(tmp_path / "t.npz")) == ["5.png", "3.png", "4.png"]
     assert thumbnails.write(tmp_path / "t.npz", images.__getitem__, names, []) == 0
     assert thumbnails.read(tmp_path / "t.npz") == {}
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit"])
+def test_damage_is_named(tmp_path, damage):
+    path = tmp_path / thumbnails.NAME
+    images = [np.full((32, 32), 30 * i, np.uint8) for i in range(3)]
+    thumbnails.write(path, images.__getitem__, ["a", "b", "c"], range(3))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data[:200] if damage == "cut" else data)
+    with pytest.raises(Damaged, match=f"{path} is damaged: .* evaluate"):
+        thumbnails.read(path)
 
 
 def test_older_runs_have_none(tmp_path):

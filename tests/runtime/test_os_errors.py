@@ -29,6 +29,14 @@ def test_what_libraries_wrap_is_found():
     assert os_errors.sentence(ValueError("shapes differ")) == ""
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 B")],
+)
+def test_too_little_memory_is_a_sentence(error):
+    assert "use smaller batches" in os_errors.sentence(error)
+
+
 def test_an_error_that_names_a_file_goes_before_one_that_does_not():
     try:
         try:

@@ -1,11 +1,10 @@
 """The linear probe: what it chooses, and what it says of a boundary alone."""
 
-import json
-
 import numpy as np
 import pytest
 from tiny_runs import clean
 
+from cloc_jax.runtime import checked_files
 from cloc_jax.studies import probe
 
 
@@ -39,7 +38,8 @@ def test_from_images_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = clean(encoder__frozen=True, head__projection=6)
     result = probe.probe(config, tmp_path / "probe")
-    assert json.loads((tmp_path / "probe" / "probe.json").read_text()) == result
+    written = (tmp_path / "probe" / "probe.json").read_text()
+    assert checked_files.opened(written) == result
     assert result["test"]["count"] == 14
     # Rates of 14 images.
     rate = 14 * result["boundaries"]["1|2"]["crossing_rate"]

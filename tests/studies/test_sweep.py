@@ -186,11 +186,24 @@ def test_folds_are_repeats_like_seeds():
             sweep.folds_of(dataset, text)
 
 
+def test_settings_of_other_methods_do_not_make_another_run(tmp_path):
+    config = frozen(method__name="ce")
+    (plan,) = run_plan.plan_runs(config, [run_plan.Setting("a", {})], seeds=1)
+    (tmp_path / plan.name).mkdir()
+    text = json.dumps(plan.config.to_dict(), default=list)
+    (tmp_path / plan.name / "config.json").write_text(text)
+    plan.config.method.dino.output = 77  # of a sweep that has dino too
+    driver.check_same(tmp_path, plan)
+    plan.config.method.name = "sord"
+    with pytest.raises(ValueError, match="method.name was 'ce', is now 'sord'"):
+        driver.check_same(tmp_path, plan)
+
+
 @pytest.mark.slow
 def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
     with pytest.raises(FileExistsError, match="holds another sweep"):
         sweep.sweep(frozen(), place / "runs", vary=["method.cloc.weight=1;2"], seeds=1)
-    with pytest.raises(ValueError, match="other settings than this command's"):
+    with pytest.raises(ValueError, match=r"head\.hidden was \d+, is now 9"):
         changed = frozen(head__hidden=9)
         sweep.sweep(changed, place / "runs", vary=[MARGINS], seeds=2)
     (tmp_path / "notes.txt").write_text("mine")

@@ -279,7 +279,7 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
 def test_a_page_from_summaries_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="there is none"):
         table_job.rebuild(tmp_path, tmp_path, only=["comparison"], data=[])
-    (tmp_path / "a.json").write_text("[]")
+    (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ValueError, match="a.json is not one"):
         table_job.rebuild(tmp_path, tmp_path, only=["comparison"], data=[])
     with pytest.raises(ValueError, match="--root is 'moon=x'"):

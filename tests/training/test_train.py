@@ -108,6 +108,18 @@ def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
 
 
+@pytest.mark.slow
+def test_slow_steps_are_waited_for_so_that_a_signal_is_answered(tmp_path, monkeypatch):
+    """Steps that are still queued would all have to end before anything is saved."""
+    wait, asked = jax.block_until_ready, []
+    monkeypatch.setattr(loop, "LONG_STEP", -1.0)
+    monkeypatch.setattr(jax, "block_until_ready", lambda x: asked.append(1) or wait(x))
+    config = tiny(method__name="ce")
+    loop.train(config, RunFolder(tmp_path / "run"), resume=False)
+    steps = json.loads((tmp_path / "run" / "stages" / "fit.json").read_text())["steps"]
+    assert len(asked) >= steps > 1
+
+
 @pytest.fixture(scope="module")
 def stage_one():
     """A step, its first carry and a batch; steps take what they are given."""

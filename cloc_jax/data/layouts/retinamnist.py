@@ -3,10 +3,12 @@
 import hashlib
 import pathlib
 import zipfile
+import zlib
 
 import numpy as np
 
 from cloc_jax.data.layouts.listing import Item, Listing
+from cloc_jax.runtime import unpacked_size
 
 RANKS = ("0", "1", "2", "3", "4")
 FILE = "retinamnist.npz"
@@ -20,13 +22,23 @@ def scan(root: str | pathlib.Path) -> Listing:
     """Lists RetinaMNIST with its own splits."""
     path = _find(root)
     try:
+        unpacked_size.check_zip(path, path)
         # Without pickle: arrays only, nothing in the file is ever run.
         with np.load(path, allow_pickle=False) as arrays:
             names = {f"{split}_{kind}" for split in SPLITS for kind in KINDS}
             if missing := sorted(names - set(arrays.files)):
                 raise ValueError(f"it has no {', '.join(missing)}")
             labels = {split: arrays[f"{split}_labels"] for split in SPLITS}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except unpacked_size.TooLarge:
+        raise
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        MemoryError,  # an array that claims to be larger than it is
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise ValueError(
             f"{path} is not RetinaMNIST as MedMNIST ships it ({error}); download it "
             "again."

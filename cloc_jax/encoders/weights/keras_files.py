@@ -14,6 +14,8 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from cloc_jax.runtime import unpacked_size
+
 VARIABLES = {
     "conv2d": ("kernel", "bias"),
     "dense": ("kernel", "bias"),
@@ -43,7 +45,7 @@ def read(file: h5py.File) -> tuple[dict[str, np.ndarray], str]:
 
 
 def _named(root: h5py.Group) -> dict[str, np.ndarray]:
-    tensors = {}
+    tensors = _Tensors(root.file.filename)
     for layer in _strings(root, "layer_names"):
         for path in _strings(root[layer], "weight_names"):
             name = f"{layer}/{_variable(path, layer)}"
@@ -52,7 +54,7 @@ def _named(root: h5py.Group) -> dict[str, np.ndarray]:
                     f"{root.file.filename} has two tensors for {name}; a model "
                     "within a model cannot be read, save its weights alone."
                 )
-            tensors[name] = _array(root[layer][path], root.file.filename)
+            tensors.add(name, root[layer][path])
     return tensors
 
 
@@ -97,7 +99,7 @@ def _numbered(groups: dict[str, h5py.Group], where: str) -> dict[str, np.ndarray
         names = {path: str(group.attrs["name"]) for path, group in groups.items()}
     else:
         names = _names_by_order(kinds, where)
-    tensors = {}
+    tensors = _Tensors(where)
     for path, group in groups.items():
         variables = VARIABLES[kinds[path]]
         # A layer may have no bias; of the four of a norm, none may lack.
@@ -107,7 +109,7 @@ def _numbered(groups: dict[str, h5py.Group], where: str) -> dict[str, np.ndarray
                 f"{', '.join(variables)}."
             )
         for number, variable in enumerate(variables[: len(group)]):
-            tensors[f"{names[path]}/{variable}"] = _array(group[str(number)], where)
+            tensors.add(f"{names[path]}/{variable}", group[str(number)])
     if sum(len(group) for group in groups.values()) != len(tensors):
         raise ValueError(f"{where} has two layers with one name; it cannot be read.")
     return tensors
@@ -189,6 +191,20 @@ def densenet121_layers() -> list[str]:
         ]
         layers += [f"pool{stage}_bn", f"pool{stage}_conv"] if stage < 5 else ["bn"]
     return [*layers, "predictions"]
+
+
+class _Tensors(dict[str, np.ndarray]):
+    """Tensors of a file, which together stay within the limit of memory."""
+
+    def __init__(self, where: str):
+        super().__init__()
+        self._where, self._bytes = where, 0
+
+    def add(self, name: str, dataset: h5py.Dataset) -> None:
+        """Reads one more; what was never written would be made up by HDF5."""
+        self._bytes += getattr(dataset, "nbytes", 0)
+        unpacked_size.check(self._bytes, self._where)
+        self[name] = _array(dataset, self._where)
 
 
 def _array(dataset: h5py.Dataset, where: str) -> np.ndarray:

@@ -6,6 +6,7 @@ the disk and no link in an archive is followed.
 """
 
 import collections
+import gzip
 import hashlib
 import json
 import math
@@ -14,12 +15,16 @@ import posixpath
 import tarfile
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from cloc_jax.runtime import input_files, unpacked_size
+
 MODEL = "model.json"
 MAX_TEXT = 64 * 2**20  # bytes of a model.json or package.json; real ones have 0.1 MiB
+MAX_MEMBERS = 100_000  # files in an archive; real ones have dozens
+_CHUNK = 2**20  # bytes
 # Types that tensors of networks have, little-endian in the shards.
 TYPES = {"float32": "<f4", "int32": "<i4", "bool": "|b1"}
 QUANTISED = {"float16": "<f2", "uint8": "|u1", "uint16": "<u2"}
@@ -60,7 +65,7 @@ def read_folder(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, 
             f"{folder} has no {MODEL}, so it is no TensorFlow.js model{hint}. Give the "
             f"folder that holds {MODEL} and its shards, or a file of weights."
         )
-    text = (folder / MODEL).read_bytes()
+    text = input_files.read_regular(folder / MODEL, max_bytes=MAX_TEXT)
     groups = _groups(text, str(folder / MODEL))
     digest = hashlib.sha256(text)
     shards = {}
@@ -76,8 +81,11 @@ def read_folder(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, 
 def read_archive(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Tensors by name, and metadata, of the one model in a .tgz."""
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            return _read_archive(archive, path)
+        with gzip.open(path) as unpacking:
+            limited = unpacked_size.LimitedReader(unpacking, path)
+            # The methods that tarfile calls are there.
+            with tarfile.open(fileobj=cast(Any, limited), mode="r:") as archive:
+                return _read_archive(archive, path)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise ValueError(
             f"{path} is cut short or damaged ({type(error).__name__}); get it again."
@@ -87,9 +95,15 @@ def read_archive(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, s
 def _read_archive(
     archive: tarfile.TarFile, path: pathlib.Path
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    members = {
-        posixpath.normpath(member.name): member for member in archive if member.isreg()
-    }
+    members = {}
+    for number, member in enumerate(archive):
+        if number == MAX_MEMBERS:
+            raise ValueError(
+                f"{path} holds more than {MAX_MEMBERS:,} files; unpack it and give the "
+                "folder of its model."
+            )
+        if member.isreg():
+            members[posixpath.normpath(member.name)] = member
     models = [name for name in members if posixpath.basename(name) == MODEL]
     if len(models) != 1:
         held = f"several models: {', '.join(models)}" if models else f"no {MODEL}"
@@ -106,7 +120,7 @@ def _read_archive(
             )
         file = archive.extractfile(member)
         assert file is not None  # a regular file has content
-        return file.read()
+        return b"".join(iter(lambda: file.read(_CHUNK), b""))
 
     groups = _groups(read(members[models[0]], MAX_TEXT), f"{models[0]} in {path}")
     wanted = {}

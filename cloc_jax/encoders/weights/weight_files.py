@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, tfjs_files
 from cloc_jax.encoders.weights.pretrained import Weights
-from cloc_jax.runtime import atomic_files, checked_files, input_files
+from cloc_jax.runtime import atomic_files, checked_files, input_files, unpacked_size
 
 MISSING = (
     "Weights can be a safetensors or .pth file of torchvision or timm; a name on the "
@@ -177,6 +177,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
             f"{path} is a file of PyTorch, which is needed to read it: pip install "
             "torch; or give the same weights as safetensors."
         ) from error
+    unpacked_size.check_zip(path, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle's versions
@@ -190,12 +191,26 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     except Exception as error:  # damage surfaces as nearly any of them
         raise _damaged(path, error) from error
     state = _state_dict(loaded)
-    tensors = {
-        name: (value.float() if value.dtype == torch.bfloat16 else value)
-        for name, value in state.items()
-        if isinstance(value, torch.Tensor)
-    }
-    return {name: value.detach().numpy() for name, value in tensors.items()}
+    tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
+    # A tensor may show one stored number as any number of them.
+    unpacked_size.check(sum(t.numel() * t.itemsize for t in tensors.values()), path)
+    return {name: _from_torch(path, name, value) for name, value in tensors.items()}
+
+
+def _from_torch(path: pathlib.Path, name: str, tensor: Any) -> np.ndarray:
+    """A tensor of PyTorch as an array; ValueError where NumPy has no like of it."""
+    import torch
+
+    try:
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
+        return tensor.detach().numpy()
+    except (TypeError, RuntimeError) as error:
+        kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+        raise ValueError(
+            f"{path} has a tensor that cannot be read, {name} ({kind}); save it as a "
+            "plain one of float32."
+        ) from error
 
 
 def _is_keras_model(path: pathlib.Path) -> bool:
@@ -222,5 +237,12 @@ def _read_hdf5(path: pathlib.Path) -> tuple[dict[str, np.ndarray], str]:
     try:
         with h5py.File(path) as file:
             return keras_files.read(file)
-    except (OSError, KeyError, RuntimeError, TypeError, UnicodeDecodeError) as error:
+    except (
+        OSError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        UnicodeDecodeError,
+        MemoryError,
+    ) as error:
         raise _damaged(path, error) from error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from cloc_jax.build import saved_config
-from cloc_jax.runtime import checked_files, run_lock
+from cloc_jax.runtime import checked_files, dotted_names, run_lock
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.engines import claim_files
@@ -95,6 +95,12 @@ def begin(folder: pathlib.Path, listed: Sequence[Mapping[str, Any]]) -> None:
     checked_files.write_json(folder / LISTED, {"runs": list(listed)})
 
 
+def read_listed(path: pathlib.Path) -> list[dict[str, Any]]:
+    """What `begin` noted in the file."""
+    remedy = "Put back a copy, or move it away: this command then writes it anew."
+    return checked_files.read_json(path, remedy=remedy, fields=("runs",))["runs"]
+
+
 def list_runs(
     folder: pathlib.Path,
     plans: Sequence[Plan],
@@ -110,9 +116,7 @@ def list_runs(
         for p in plans
     }
     if path.exists():
-        remedy = "Put back a copy, or move it away: this command then writes it anew."
-        found = checked_files.read_json(path, remedy=remedy, fields=("runs",))
-        before = {run["name"]: run for run in found["runs"]}
+        before = {run["name"]: run for run in read_listed(path)}
         if is_open:
             listed = before | listed
         elif not set(before) <= set(listed):
@@ -156,15 +160,19 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     if not run.config.exists():
         return
     saved = saved_config.read(run.read_config(), copy.deepcopy(plan.config))
-    before, now = _plain(saved), _plain(plan.config)
+    before, now = _used(saved), _used(plan.config)
     for field in RESOLVED:
-        now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
-    for tree in (before, now):
-        tree.pop("mesh")  # a run may go on with other devices
-    if before != now:
+        name = f"encoder.{field}"
+        now[name] = now[name] or before[name]
+    changed = [
+        f"{name} was {before.get(name)!r}, is now {now.get(name)!r}"
+        for name in sorted(before | now)
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
         raise ValueError(
-            f"{run.path} was made with other settings than this command's; give "
-            "another --run folder."
+            f"{run.path} was made with other settings than this command's: "
+            f"{'; '.join(changed)}. Give another --run folder."
         )
 
 
@@ -239,5 +247,11 @@ def _engine(name: str) -> Engine:
     return engine
 
 
-def _plain(config: ConfigDict) -> Any:
-    return json.loads(json.dumps(config.to_dict()))
+def _used(config: ConfigDict) -> dict[str, Any]:
+    """What makes a run what it is, by dotted name, as JSON keeps it."""
+    tree = json.loads(json.dumps(config.to_dict()))
+    tree.pop("mesh")  # a run may go on with other devices
+    # Settings of other methods: those of one may change in a sweep over all.
+    chosen = tree["method"]["name"]
+    tree["method"] = {"name": chosen, chosen: tree["method"].get(chosen, {})}
+    return dotted_names.flatten(tree)

@@ -5,7 +5,6 @@ so a worker plans nothing, and the folder and the variables of the driver's envi
 that decide where things are.
 """
 
-import json
 import os
 import pathlib
 import re
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.run_plan import Plan
 from cloc_jax.training import one_program
@@ -68,13 +67,13 @@ def write(task: Task, folder: pathlib.Path) -> pathlib.Path:
         "environment": {k: v for k, v in carried.items() if not JOINS.match(k)},
         "runs": [p._asdict() | {"config": p.config.to_dict()} for p in task.plans],
     }
-    write_json(path, about)
+    checked_files.write_json(path, about)
     return path
 
 
 def read(path: pathlib.Path) -> tuple[Task, pathlib.Path]:
     """A task and the folder of its runs."""
-    found = json.loads(path.read_text())
+    found = _read(path)
     plans = [
         Plan(**(run | {"config": ConfigDict(_as_tuples(run["config"]))}))
         for run in found["runs"]
@@ -84,7 +83,7 @@ def read(path: pathlib.Path) -> tuple[Task, pathlib.Path]:
 
 def environment_of(path: pathlib.Path) -> tuple[dict[str, str], str]:
     """The variables and the working folder of a task's worker on this machine."""
-    found = json.loads(path.read_text())
+    found = _read(path)
     here = {k: v for k, v in os.environ.items() if not JOINS.match(k)}
     package = pathlib.Path(__file__).resolve().parents[3]
     paths = [str(package), *here.get("PYTHONPATH", "").split(os.pathsep)]
@@ -92,6 +91,11 @@ def environment_of(path: pathlib.Path) -> tuple[dict[str, str], str]:
     here["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
     place = found["working_folder"]
     return here, place if os.path.isdir(place) else os.getcwd()
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    remedy = "Start the command again, which writes it anew."
+    return checked_files.read_json(path, remedy=remedy, fields=("folder", "runs"))
 
 
 def _as_tuples(value: Any) -> Any:

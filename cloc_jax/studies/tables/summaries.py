@@ -4,7 +4,6 @@ It holds scores, their variance over test images, epochs and times, and what the
 were: enough to make the page again, without images, weights or predictions.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,13 @@ from cloc_jax.report.table_rows import (
     FINAL,
     PHASE_ONE,
 )
+from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions, seed_intervals
 from cloc_jax.studies.run_plan import FOLD, SEED
 
 VERSION = 1
+REMEDY = "Put back a copy, or move it away; `launch.py tables` writes it again."
 SCORES = ("accuracy", "mae", "qwk", "one_off_accuracy", "macro_mae")
 Run = Mapping[str, Any]  # an entry of the list of runs
 
@@ -249,11 +250,11 @@ def _controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[st
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The summaries in a folder."""
     paths = sorted(folder.glob("*.json"))
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    found = [checked_files.read_json(path, remedy=REMEDY) for path in paths]
     bad = [
         path
         for path, one in zip(paths, found, strict=True)
-        if not isinstance(one, dict) or one.get("version") != VERSION
+        if one.get("version") != VERSION
     ]
     if not found or bad:
         what = f"{bad[0].name} is not one" if bad else "there is none"
@@ -267,7 +268,7 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
 def below(folder: pathlib.Path) -> list[dict[str, Any]]:
     """All summaries below a folder, by the names that `tables` gives them."""
     return [
-        json.loads(path.read_text(encoding="utf-8"))
+        checked_files.read_json(path, remedy=REMEDY)
         for path in sorted(folder.rglob("*.json"))
         if path.stem.endswith(("-frozen", "-partial", "-whole"))
     ]

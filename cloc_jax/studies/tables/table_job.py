@@ -4,7 +4,6 @@ All runs lie side by side in one folder, so that tables share them, a further ta
 to them, and the same command goes on after an interruption.
 """
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +11,16 @@ from typing import Any
 from rich.table import Table
 
 from cloc_jax.report import published, tables_page
-from cloc_jax.runtime.atomic_files import write_json
+from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.engines import Options, carry_out
-from cloc_jax.studies.engines.driver import LISTED, check_same, read_failures
+from cloc_jax.studies.engines.driver import (
+    LISTED,
+    check_same,
+    read_failures,
+    read_listed,
+)
 from cloc_jax.studies.engines.task_files import is_finished, make_tasks
 from cloc_jax.studies.run_plan import Plan
 from cloc_jax.studies.tables import summaries
@@ -84,7 +88,7 @@ def make_summaries(folder: pathlib.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in json.loads(path.read_text())["runs"]:
+    for run in read_listed(path):
         groups.setdefault((run["dataset"], run["protocol"]), []).append(run)
     failed = read_failures(folder)
     found = [summaries.summarize(folder, runs, failed) for runs in groups.values()]

@@ -1,0 +1,145 @@
+"""Files of weights that would fill memory or never end, and tensors without a like."""
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from cloc_jax.encoders.weights import tfjs_files, weight_files
+from cloc_jax.runtime import unpacked_size
+
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """A limit that small files reach."""
+    monkeypatch.setenv(unpacked_size.LIMIT, str(4 / 1024))
+
+
+def refused(path):
+    with pytest.raises(ValueError, match=rf"{path.name} unpacks to .*or more, beyond"):
+        weight_files.read(path)
+
+
+def entry(name, size, kind=tarfile.REGTYPE):
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME]
+)
+def test_archives(tmp_path, kind):
+    path = tmp_path / "x.tgz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(entry("package/model.json", 16 * MIB, kind) + bytes(16 * MIB))
+        file.write(bytes(1024))
+    assert path.stat().st_size < MIB
+    refused(path)
+
+
+def test_a_header_that_asks_for_all_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv(unpacked_size.LIMIT, "64")
+    path = tmp_path / "x.tgz"
+    path.write_bytes(gzip.compress(entry("x", 8 * 2**30 - 512, tarfile.XHDTYPE)))
+    with pytest.raises(ValueError, match="x.tgz has a header of 8,589,934,080 bytes"):
+        weight_files.read(path)
+
+
+def test_archives_of_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfjs_files, "MAX_MEMBERS", 20)
+    path = tmp_path / "x.tgz"
+    path.write_bytes(gzip.compress(entry("x", 0) * 21 + bytes(1024)))
+    with pytest.raises(ValueError, match="holds more than 20 files; unpack it"):
+        weight_files.read(path)
+
+
+def test_model_json_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfjs_files, "MAX_TEXT", 100)
+    (tmp_path / "model.json").write_text(json.dumps({"weightsManifest": ["x" * 100]}))
+    with pytest.raises(ValueError, match=r"model.json: .* more than the limit"):
+        weight_files.read(tmp_path)
+
+
+@pytest.mark.parametrize("side", [2000, 10**6])  # 15 MiB, and 4 TB
+def test_hdf5_that_was_never_written(tmp_path, side):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [b"conv1"]
+        group = file.create_group("conv1")
+        group.attrs["weight_names"] = [b"conv1/kernel:0"]
+        chunks = (1000, 1000)
+        group.create_dataset("conv1/kernel:0", (side, side), "f4", chunks=chunks)
+    refused(path)
+
+
+def test_torch_archives(tmp_path):
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
+    torch.save({"a": torch.zeros(4)}, file)
+    path = tmp_path / "x.pth"
+    packed = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w", packed) as new:
+        for name in old.namelist():
+            is_tensor = name.endswith("data/0")
+            new.writestr(name, bytes(16 * MIB) if is_tensor else old.read(name))
+    refused(path)
+    one = torch.zeros(1).expand(10**6, 10**6)  # a number, shown 10**12 times
+    torch.save({"a": one}, path)
+    refused(path)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda torch: torch.eye(3).to_sparse(), id="sparse"),
+        pytest.param(lambda torch: torch.empty(3, device="meta"), id="meta"),
+        pytest.param(lambda torch: torch.tensor([1 + 2j]).conj(), id="conjugate"),
+        pytest.param(lambda torch: torch.ones(3, dtype=torch.float8_e4m3fn), id="f8"),
+    ],
+)
+def test_torch_tensors_that_numpy_does_not_have(tmp_path, make):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x.pth"
+    torch.save({"a": make(torch)}, path)
+    with pytest.raises(ValueError, match=r"a tensor that cannot be read, a \("):
+        weight_files.read(path)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "much", "nan", "inf"])
+def test_a_limit_that_is_none(monkeypatch, given):
+    monkeypatch.setenv(unpacked_size.LIMIT, given)
+    with pytest.raises(ValueError, match="give a number of GiB above 0"):
+        unpacked_size.limit()
+
+
+def test_arrays_of_images(tmp_path):
+    from cloc_jax.data.layouts import retinamnist
+
+    path = tmp_path / retinamnist.FILE
+
+    def write(labels):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for split in retinamnist.SPLITS:
+                for kind in retinamnist.KINDS:
+                    archive.writestr(f"{split}_{kind}.npy", labels)
+
+    file = io.BytesIO()
+    np.save(file, np.zeros(16 * MIB, np.uint8))
+    write(file.getvalue())
+    with pytest.raises(ValueError, match=r"retinamnist.npz unpacks to .* beyond"):
+        retinamnist.scan(path)
+    # An array that says it has more than there is.
+    file = io.BytesIO()
+    header = {"descr": "|u1", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    write(file.getvalue() + bytes(10))
+    with pytest.raises(ValueError, match="is not RetinaMNIST as MedMNIST ships it"):
+        retinamnist.scan(path)
