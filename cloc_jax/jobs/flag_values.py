@@ -56,5 +56,5 @@ def shapes(text: str) -> list[tuple[int, ...]]:
     """Reads shapes of meshes with commas between them, such as 8,2x4."""
     words = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", word) for word in words):
-        raise argparse.ArgumentTypeError(f"got {text}; give such as 8,2x4,1x8")
+        raise argparse.ArgumentTypeError(f"got {text}; give sizes such as 8,2x4,1x8")
     return [tuple(map(int, word.split("x"))) for word in words]

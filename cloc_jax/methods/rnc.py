@@ -32,7 +32,9 @@ def rnc(
 ) -> Method:
     """Pretraining and a probe; see `configs/base.py` for what each setting means."""
     if temperature <= 0:
-        raise ValueError(f"method.rnc.temperature is {temperature}; use above 0.")
+        raise ValueError(
+            f"method.rnc.temperature is {temperature}; use a number above 0."
+        )
 
     def init(encoder, rngs):
         return pretraining.Pretrained(encoder, None, 1, rngs=rngs)

@@ -46,7 +46,9 @@ class Decision:
     def __post_init__(self) -> None:
         names = metrics.boundary_names(self.ranks)
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"the temperature is {self.temperature}; use above 0.")
+            raise ValueError(
+                f"the temperature is {self.temperature}; use a number above 0."
+            )
         if self.costs is not None and self.thresholds is not None:
             raise ValueError("a decision has either costs or thresholds.")
         if not self.chooses_labels and self.sets is None:
@@ -94,7 +96,7 @@ class Decision:
         if probabilities.shape[1] != len(self.ranks):
             raise ValueError(
                 f"the decision is about {len(self.ranks)} ranks, but there are "
-                f"{probabilities.shape[1]} probabilities an image."
+                f"{probabilities.shape[1]} probabilities per image."
             )
         return calibration.apply_temperature(probabilities, self.temperature)
 

@@ -226,7 +226,9 @@ def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float
 def _checked_labels(name: str, labels: ArrayLike, num_ranks: int) -> np.ndarray:
     labels = np.asarray(labels)
     if labels.ndim != 1:
-        raise ValueError(f"{name} has shape {labels.shape}; wanted one label a sample.")
+        raise ValueError(
+            f"{name} has shape {labels.shape}; wanted one label per sample."
+        )
     if labels.size == 0:
         raise ValueError(f"{name} is empty; metrics need at least one sample.")
     if not np.issubdtype(labels.dtype, np.integer):

@@ -185,7 +185,7 @@ def test_a_damaged_calibration_is_as_none(tmp_path, damage):
     [
         (["--batches=a"], "--batches: got a; give whole numbers"),
         (["--what=speed"], "--what: invalid choice: 'speed'"),
-        (["--meshes=2x"], "--meshes: got 2x; give such as 8,2x4,1x8"),
+        (["--meshes=2x"], "--meshes: got 2x; give sizes such as 8,2x4,1x8"),
         (["--rounds=0"], "--rounds: got 0; give a whole number, 1 or more"),
         (["--ranks=1"], "--ranks: got 1; give a whole number, 2 or more"),
         (["--dtypes=float64"], "--dtypes is float64; use some of float32"),

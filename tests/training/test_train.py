@@ -183,7 +183,7 @@ def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
 
 
 @pytest.mark.slow
-def test_phase_two_can_start_anew_with_the_learnt_margins(tmp_path):
+def test_phase_two_can_start_anew_with_the_learned_margins(tmp_path):
     config = tiny(method__cloc__phase_two_init="pretrained")
     folder = RunFolder(tmp_path / "run")
     loop.train(config, folder, resume=False)

@@ -132,7 +132,7 @@ def _check_level(root: pathlib.Path, below: list[str], order: Sequence[str]) -> 
     if not below:
         raise ValueError(
             f"data.root={root} has no rank folders; it must hold one folder of images "
-            "a rank (0, 1, 2, …), or train, val and test with such folders."
+            "per rank (0, 1, 2, …), or train, val and test with such folders."
         )
     if any(count_images(root / name) for name in below):
         return
