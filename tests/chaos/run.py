@@ -36,7 +36,7 @@ RANKS = ("none", "mild", "severe")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 KINDS = (*SIGNALS, "full", "flip")
 LIMITS = (2_000, 800_000)  # bytes: from config.json to the report
-FLIPS = 0.4  # share of starts before which a bit flips
+FLIPS = 0.7  # share of starts before which a bit flips
 TIMES = ("seconds", "files", "integrity")  # of metrics.json, not compared
 
 
@@ -118,6 +118,8 @@ class Chaos:
         flipped: tuple[pathlib.Path, bytes] | None = None
         while True:
             is_last = sum(self.counts[kind] for kind in KINDS) >= faults
+            if flipped and not is_damaged(*flipped):
+                flipped = None  # it was removed or written anew meanwhile
             if not is_last and not flipped and self.rng.random() < FLIPS:
                 flipped = self.flip(run)
                 self.counts["flip"] += flipped is not None
@@ -283,6 +285,14 @@ def put_back(path: pathlib.Path, content: bytes) -> None:
     """Restores a file that a bit was flipped in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+
+
+def is_damaged(path: pathlib.Path, content: bytes) -> bool:
+    """Whether a file still differs from what it was in nothing but a bit."""
+    if not path.is_file() or path.stat().st_size != len(content):
+        return False
+    pairs = zip(path.read_bytes(), content, strict=True)
+    return sum((a ^ b).bit_count() for a, b in pairs) == 1
 
 
 def iter_pipe(read: int):

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from launching import launch
 
 from cloc_jax.studies import claims
 
@@ -57,3 +58,13 @@ def test_its_own_page_is_written_again(studies, tmp_path):
     assert claims.write_claims(studies, target) == 1
     assert claims.write_claims(studies, target, add=True) == 1
     assert target.read_text() == page
+
+
+def test_a_cut_study_is_named(studies, tmp_path):
+    path = studies / "collapse.json"
+    path.write_bytes(path.read_bytes()[:100])
+    words = ["claims", f"--run={studies}", f"--to={tmp_path / 'claims.md'}"]
+    ended = launch(*words, cwd=tmp_path)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith(f"error: {path} is damaged: it is not valid JSON")
+    assert not (tmp_path / "claims.md").exists()

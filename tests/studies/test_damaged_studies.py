@@ -1,7 +1,5 @@
 """What studies, tables and sweeps leave is checked when it is read again."""
 
-import json
-
 import pytest
 from launching import launch
 from ml_collections import ConfigDict
@@ -10,20 +8,6 @@ from cloc_jax.runtime import checked_files
 from cloc_jax.studies.engines import driver, task_files
 from cloc_jax.studies.run_plan import Plan
 from cloc_jax.studies.tables import summaries, table_job
-
-STUDY = {
-    "command": "python launch.py collapse",
-    "dataset": "koa",
-    "size": [120, 200],
-    "encoder": "resnet50",
-    "is_frozen": True,
-    "seeds": 3,
-    "sentence": "0 of 3 runs collapsed.",
-    "settings": {
-        "all precautions": {"collapsed": 0},
-        "none of them": {"collapsed": 2},
-    },
-}
 
 
 def half(path):
@@ -43,16 +27,6 @@ def assert_named(ended, path):
     assert "Traceback" not in ended.stderr
     said = [x for x in ended.stderr.splitlines() if x.startswith("error: ")]
     assert len(said) == 1 and f"{path} is damaged" in said[0], ended.stderr
-
-
-def test_claims_of_a_cut_study(tmp_path):
-    path = tmp_path / "runs" / "collapse.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(STUDY))
-    half(path)
-    words = ["claims", f"--run={path.parent}", f"--to={tmp_path / 'claims.md'}"]
-    assert_named(launch(*words, cwd=tmp_path), path)
-    assert not (tmp_path / "claims.md").exists()
 
 
 @pytest.mark.parametrize("damage", [half, other_digit])
