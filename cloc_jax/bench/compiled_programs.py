@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.bench import hlo_costs, jaxpr_flops
+from cloc_jax.bench import hlo_costs, hlo_launches, jaxpr_flops
 from cloc_jax.build import assembly, encoder
 from cloc_jax.data import drawn_knees
 from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
@@ -62,6 +62,8 @@ class Costs(NamedTuple):
     bytes_accessed: float
     collectives: list[hlo_costs.Collective]
     kernels: Mapping[str, int]
+    launches: int  # of kernels, copies and communications
+    casts: Mapping[str, Mapping[str, int]]
 
 
 class TooLarge(MemoryError):
@@ -253,6 +255,8 @@ def _read(compiled: Any, trace_seconds: float, compile_seconds: float) -> Costs:
         max(found.get("bytes accessed", 0.0), 0.0),
         hlo_costs.read_collectives(text),
         hlo_costs.read_kernels(text),
+        hlo_launches.count(text),
+        hlo_costs.read_casts(text),
     )
 
 

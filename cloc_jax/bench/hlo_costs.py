@@ -39,6 +39,11 @@ _HINTS = (
 )
 
 
+_NAMED = re.compile(r"%([\w.-]+) = ([a-z]+\d+)\[")
+_CAST = re.compile(r"= ([a-z]+\d+)\[([\d,]*)\]\S* convert\((?:\S+ )?%([\w.-]+)\)")
+_FLOATS = ("bf16", "f16", "f32", "f64")
+
+
 class Collective(NamedTuple):
     """One communication."""
 
@@ -79,6 +84,25 @@ def read_kernels(text: str) -> dict[str, int]:
     names = [n for n in _KERNEL.findall(text) if not n.startswith(_HINTS)]
     names += _TRITON.findall(text)
     return {name: names.count(name) for name in sorted(set(names))}
+
+
+def read_casts(text: str) -> dict[str, dict[str, int]]:
+    """Number and elements of the casts of an optimized program, by "from -> to".
+
+    Only those between types of floating-point numbers. Most of them are a part of some
+    kernel that reads or writes the array anyway.
+    """
+    kinds = dict(_NAMED.findall(text))
+    found: dict[str, dict[str, int]] = {}
+    for target, sizes, operand in _CAST.findall(text):
+        source = kinds.get(operand, "")
+        if source in _FLOATS and target in _FLOATS:
+            sums = found.setdefault(
+                f"{source} -> {target}", {"count": 0, "elements": 0}
+            )
+            sums["count"] += 1
+            sums["elements"] += math.prod(int(n) for n in sizes.split(",") if n)
+    return dict(sorted(found.items()))
 
 
 def _result(shape: str, kind: str) -> str:

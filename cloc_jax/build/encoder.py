@@ -4,8 +4,9 @@ dataset of what the frozen parts make of the images."""
 import copy
 import functools
 import os
+import pathlib
+import secrets
 import shutil
-import uuid
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,13 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.encoders.weights import loading, pretrained, weight_files
-from cloc_jax.runtime import checkpoint, environment, model_state, sharding
+from cloc_jax.runtime import (
+    checkpoint,
+    environment,
+    model_state,
+    processes,
+    sharding,
+)
 from cloc_jax.runtime.run_folder import RunFolder
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
@@ -67,11 +74,6 @@ def check(config: ConfigDict) -> None:
             f"encoder.views is {encoder.views}, which counts kept views of images, but "
             "no part of the encoder is frozen; set encoder.frozen=True, "
             "encoder.trainable_from, or views=1."
-        )
-    if entrance(config) and jax.process_count() > 1:
-        raise ValueError(
-            "a frozen encoder's features are computed by one process; start the run "
-            "without --processes (all devices of one machine are used)."
         )
 
 
@@ -255,11 +257,21 @@ def build_trunk(
 def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     """Writes the frozen parts beside the run that will need them to predict."""
     place = folder.trunk(trunk.mark) if trunk else None
-    if not trunk or not place or checkpoint.has_model(place):
+    if not trunk or not place:
+        return
+    if not processes.largest(int(not checkpoint.has_model(place))):
         return
     # Workers of one sweep share it and may write it at once; the first one counts.
-    part = place.with_name(f"{place.name}.{uuid.uuid4().hex}.part")
-    checkpoint.save_model(part, trunk.state)
+    # Processes of one run write it together, under a name that they agree on.
+    number = processes.largest(secrets.randbelow(2**31))
+    part = place.with_name(f"{place.name}.{number:08x}.part")
+    checkpoint.save_model(part, trunk.shared_state())
+    if processes.is_first():
+        _move_trunk(part, place)
+    processes.wait("frozen parts are kept")
+
+
+def _move_trunk(part: pathlib.Path, place: pathlib.Path) -> None:
     try:
         if place.is_dir() and not checkpoint.has_model(place):
             shutil.rmtree(place)  # cut off, or of an older version: without checksums

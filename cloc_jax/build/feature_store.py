@@ -27,14 +27,21 @@ class FeatureStore:
     """
 
     def __init__(self, folder: pathlib.Path, say: Callable[[str], None] = _say):
-        self._folder = folder
+        self._folder, self._say = folder, say
         self._rows: dict[str, tuple[pathlib.Path, int]] = {}
-        for listed in sorted(folder.glob("*.json")):
+        self._parts: set[pathlib.Path] = set()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Finds what others have added since."""
+        for listed in sorted(set(self._folder.glob("*.json")) - self._parts):
             try:
                 self._index(listed, _checked(listed))
+            except FileNotFoundError:
+                continue  # damaged, and another process removed it just now
             except ValueError as error:
-                say(f"{error} It is computed again.")
-                listed.unlink()
+                self._say(f"{error} It is computed again.")
+                listed.unlink(missing_ok=True)
                 listed.with_suffix(".npy").unlink(missing_ok=True)
 
     def __contains__(self, name: str) -> bool:
@@ -57,6 +64,7 @@ class FeatureStore:
         return Rows([self._rows[name] for name in names], in_memory=in_memory)
 
     def _index(self, listed: pathlib.Path, names: Sequence[str]) -> None:
+        self._parts.add(listed)
         array = listed.with_suffix(".npy")
         for row, name in enumerate(names):
             self._rows[name] = (array, row)

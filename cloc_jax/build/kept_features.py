@@ -3,7 +3,9 @@
 They are computed once and kept, by item, under a mark of all that decides them: the
 frozen weights and how they are applied, the preparation of the images, and the view
 (the clean image, or one of several augmented ones). Splits, labels and seeds are not
-among it, so folds, relabelled data and sweeps share one store.
+among it, so folds, relabelled data and sweeps share one store. Of several processes
+that train together, each computes a share, by itself and in the batches that one
+process would make.
 """
 
 import functools
@@ -22,7 +24,7 @@ from jax.sharding import Mesh
 from cloc_jax.build.feature_store import FeatureStore
 from cloc_jax.data import augment as augmentation
 from cloc_jax.data.source import AugmentedOnce, KeptFeatures, Source, Subset
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import model_state, processes, sharding
 from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.scoring import inference
@@ -51,7 +53,7 @@ class Trunk:
     ):
         graph, self.state = model_state.split(encoder)
         self.graph = graph
-        self._mesh = mesh
+        self._all, self._mesh = mesh, sharding.own_mesh(mesh)
         # Stores that were made when all was float32 keep their mark.
         decides = {} if dtype == "float32" else {"kept_dtype": dtype}
         self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
@@ -60,7 +62,16 @@ class Trunk:
             model = model_state.evaluating(graph, state)
             return model.before(images, until).astype(dtype)
 
-        self._apply = jax.jit(apply, out_shardings=sharding.copied(mesh))
+        self._apply = jax.jit(apply, out_shardings=sharding.copied(self._mesh))
+
+    @functools.cached_property
+    def _here(self) -> ModelState:
+        """The state on devices of this process."""
+        return _placed(self.state, self._mesh)
+
+    def shared_state(self) -> ModelState:
+        """The state as processes write it together: on the devices of all of them."""
+        return _placed(self.state, self._all)
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:
         """Size of the activations of one image of that shape."""
@@ -76,9 +87,12 @@ class Trunk:
         threads: int,
         between: Callable[[], None] = lambda: None,
     ) -> np.ndarray:
-        """The activations of every image of a source; `between` follows each batch."""
+        """The activations of every image of a source; `between` follows each batch.
+
+        Of several processes each one computes them all.
+        """
         return inference.over(
-            functools.partial(self._apply, self.state),
+            functools.partial(self._apply, self._here),
             source,
             self._mesh,
             batch_size=batch_size,
@@ -86,6 +100,14 @@ class Trunk:
             between=between,
             is_padded=True,  # always the same size, so that one program serves all
         )
+
+
+def _placed(state: ModelState, mesh: Mesh) -> ModelState:
+    """The state on every device of a mesh; as it is in a process that works alone."""
+    if processes.is_alone():
+        return state
+    copied = sharding.copied(mesh)
+    return sharding.place_state(state, jax.tree.map(lambda _: copied, state))
 
 
 def derive(
@@ -120,17 +142,58 @@ def derive(
             settings |= {"view": view, **augment._asdict()}
             seen = AugmentedOnce(source, view, augment)
         store = FeatureStore(folder / _mark(settings)[:32])
-        names = [
-            old if mark not in store and old in store else mark
-            for mark, old in zip(marks, earlier, strict=True)
-        ]
-        missing = [i for i, known in enumerate(names) if known not in store]
-        if missing:
-            shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
-            _fill(store, seen, missing, marks, trunk, shown, batch_size, threads)
-        size = len(marks) * one
-        found.append(store.read(names, in_memory=size <= memory_bytes))
+        shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
+
+        def fill(items, store=store, seen=seen, shown=shown) -> None:
+            _fill(store, seen, items, marks, trunk, shown, batch_size, threads)
+
+        _complete(store, marks, earlier, fill, shown, batch_size)
+        in_memory = len(marks) * one <= memory_bytes
+        found.append(store.read(_names(store, marks, earlier), in_memory=in_memory))
     return KeptFeatures(source, found)
+
+
+def _names(store: FeatureStore, marks: list[str], earlier: list[str]) -> list[str]:
+    """What each item is kept by, or will be."""
+    return [
+        old if mark not in store and old in store else mark
+        for mark, old in zip(marks, earlier, strict=True)
+    ]
+
+
+def _complete(
+    store: FeatureStore,
+    marks: list[str],
+    earlier: list[str],
+    fill: Callable[[list[int]], None],
+    shown: str,
+    batch_size: int,
+) -> None:
+    """Fills a store with what it lacks, which several processes do together."""
+
+    def lacks() -> np.ndarray:
+        return np.array([n not in store for n in _names(store, marks, earlier)], bool)
+
+    missing = np.flatnonzero(processes.in_any(lacks())).tolist()
+    if missing:
+        console.print(f"computing features of {len(missing)} {shown}, once")
+        if own := processes.share(missing, batch_size):
+            fill(own)
+    if not missing or processes.is_alone():
+        return
+    processes.wait(f"features of {shown}")
+    store.look_again()
+    rest = np.flatnonzero(lacks()).tolist()
+    if processes.largest(len(rest)):
+        console.print(
+            "not all processes see the features that the others keep, and compute "
+            "them again; a cache folder that all see (the variable XDG_CACHE_HOME) "
+            "would spare that",
+            soft_wrap=True,
+        )
+    if rest:
+        fill(rest)
+    processes.wait(f"all features of {shown}")
 
 
 def _earlier_marks(source: Source) -> list[str]:
@@ -145,7 +208,6 @@ def _earlier_marks(source: Source) -> list[str]:
 
 
 def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:
-    console.print(f"computing features of {len(missing)} {shown}, once")
     done_all = f"features of {len(missing)} {shown}"
     with track(f"features of {shown}", len(missing), note=done_all) as advance:
         done, size = 0, 4 * batch_size

@@ -63,7 +63,7 @@ def compile_run(
         aim = targets.of_size(target, count) if counts else target
         rows += _of_target(config, aim, num_ranks, batches, kinds, measured_rounds)
     console.print(table(rows))
-    for line in largest_that_fit(rows):
+    for line in [*launches_and_casts(rows), *largest_that_fit(rows)]:
         console.print(line)
     folder.mkdir(parents=True, exist_ok=True)
     written = {
@@ -135,6 +135,8 @@ def _row(config, program, target: targets.Target, measured_rounds: int) -> Row:
         "bytes_accessed": costs.bytes_accessed,
         "collectives": hlo_costs.summarise(costs.collectives),
         "kernels": dict(costs.kernels),
+        "launches": costs.launches,
+        "casts": dict(costs.casts),
         "estimate": guess._asdict()
         | {
             "computing": guess.computing,
@@ -161,6 +163,23 @@ def _measure(program, compiled, rounds: int) -> float:
 
     programs = {program.name: stopwatch.Program(call)}
     return stopwatch.interleaved(programs, rounds=rounds)[program.name].median
+
+
+def launches_and_casts(rows: Sequence[Row]) -> list[str]:
+    """What each program starts, and which numbers it changes to another type."""
+    said = []
+    for row in rows:
+        if "error" in row:
+            continue
+        casts = [
+            f"{sums['count']} {kinds} of {sums['elements']:,} numbers"
+            for kinds, sums in row["casts"].items()
+        ]
+        said.append(
+            f"{row['program']}, batch {row['batch']}, {row['target']}: "
+            f"{row['launches']} launches; casts: {', '.join(casts) or 'none'}"
+        )
+    return said
 
 
 def largest_that_fit(rows: Sequence[Row]) -> list[str]:

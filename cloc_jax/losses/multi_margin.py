@@ -60,6 +60,7 @@ class HingeSums(NamedTuple):
     negatives: Float[Array, "anchors"]
 
 
+@jax.named_scope("mmnp")  # a name in profiles and compiled programs
 def mmnp(
     embeddings: Float[Array, "batch dim"],
     labels: Int[Array, "batch"],

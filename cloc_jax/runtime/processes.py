@@ -1,6 +1,7 @@
 """Several processes that train one run together, on one machine or many."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -41,12 +42,32 @@ def is_first() -> bool:
 
 def wait(name: str) -> None:
     """Returns once every process has come here."""
-    if jax.process_count() > 1:
+    if not is_alone():
         multihost_utils.sync_global_devices(name)
+
+
+def is_alone() -> bool:
+    """Whether this process works by itself."""
+    return jax.process_count() == 1
+
+
+def share(values: Sequence[Any], size: int) -> list[Any]:
+    """This process's part of what all of them have alike: every so manieth piece of
+    `size` values, so that pieces are those of one process."""
+    index, count = jax.process_index(), jax.process_count()
+    starts = range(index * size, len(values), count * size)
+    return [value for start in starts for value in values[start : start + size]]
+
+
+def in_any(flags: np.ndarray) -> np.ndarray:
+    """Which flags are set in any process; returns once all have come here."""
+    if is_alone():
+        return flags
+    return np.any(multihost_utils.process_allgather(flags), axis=0)
 
 
 def largest(value: int) -> int:
     """The largest of the values that the processes bring."""
-    if jax.process_count() == 1:
+    if is_alone():
         return value
     return int(np.max(multihost_utils.process_allgather(np.int32(value))))

@@ -57,6 +57,17 @@ def mesh_of(devices: Sequence[Any], shape: Sequence[int] = ()) -> Mesh:
     return jax.make_mesh(sizes, names, axis_types=types, devices=devices)
 
 
+def own_mesh(mesh: Mesh) -> Mesh:
+    """A mesh of this process's devices only; the same one where it has them all."""
+    own = [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
+    return mesh if len(own) == mesh.size else mesh_of(own)
+
+
+def processes(mesh: Mesh) -> list[int]:
+    """Numbers of the processes whose devices a mesh has."""
+    return sorted({device.process_index for device in mesh.devices.flat})
+
+
 def platform(mesh: Mesh) -> str:
     """What the devices of a mesh are: "cpu", "gpu" or "tpu".
 

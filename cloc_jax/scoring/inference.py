@@ -55,17 +55,18 @@ def over(
 
     It gets a batch of images and returns a pytree of arrays [batch, …]; `between` is
     called after each batch. A source smaller than a batch makes a smaller one, unless
-    `is_padded`.
+    `is_padded`. Each process whose devices the mesh has reads its share of a batch, and
+    gets all results.
     """
     size = batch_size if is_padded else min(batch_size, len(source))
     # Rounded up to what divides over the devices; padding is cut off at the end.
     batch_size = -(-size // mesh.size) * mesh.size
-    parts = []
+    parts, together = [], sharding.processes(mesh)
     for batch in pipeline.evaluation_batches(
         source,
         batch_size,
         threads=threads,
-        share=pipeline.Share(jax.process_index(), jax.process_count()),
+        share=pipeline.Share(together.index(jax.process_index()), len(together)),
         place=lambda batch: sharding.place_batch(batch, mesh),
     ):
         parts.append(jax.tree.map(np.asarray, function(batch["image"])))

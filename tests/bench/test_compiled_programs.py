@@ -129,6 +129,7 @@ def test_through_launch(tmp_path):
     for r in rows:
         assert r["fits"] and r["peak"] > 0 and r["flops"] > 0
         assert r["measured_seconds"] > 0 and r["estimate"]["step"] > 0
+        assert r["launches"] > 0 and r["casts"] == {}  # all in float32
         assert bool(r["collectives"]) == (r["devices"] == 2)
     assert "cpu:2: the largest batch that fits, of those tried, is 16" in process.stdout
     assert (tmp_path / "here/compile-scaling.png").exists()

@@ -68,3 +68,20 @@ def test_kernels_without_hints():
     """
     found = hlo_costs.read_kernels(text)
     assert found == {"__cudnn$convForward": 2, "__triton_gemm": 1}
+
+
+def test_casts_between_floats():
+    text = """
+%fused (param_0.1: bf16[4,8]) -> f32[4,8] {
+  %param_0.1 = bf16[4,8]{1,0} parameter(0)
+  %c.1 = f32[4,8]{1,0} convert(%param_0.1), metadata={op_name="x"}
+  %c.2 = bf16[4,8]{1,0} convert(f32[4,8]{1,0} %c.1)
+  %c.3 = f32[] convert(%c.2)
+  %i = s32[4]{0} constant({1,2,3,4})
+  ROOT %c.4 = f32[4]{0} convert(%i)
+}
+"""
+    assert hlo_costs.read_casts(text) == {
+        "bf16 -> f32": {"count": 2, "elements": 33},
+        "f32 -> bf16": {"count": 1, "elements": 32},
+    }

@@ -26,6 +26,8 @@ COSTS = Costs(
     bytes_accessed=60.0,
     collectives=[],
     kernels={},
+    launches=0,
+    casts={},
 )
 
 

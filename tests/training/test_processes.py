@@ -23,8 +23,11 @@ COMMAND = [
 ]
 
 
-def together(*arguments, cwd, kills=("", "")):
-    """Two processes that train together, each with its place to die, or none."""
+def together(*arguments, cwd, kills=("", ""), caches=None):
+    """Two processes that train together, each with its place to die, or none.
+
+    `caches` are their folders for what is kept, by default that of the tests.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -38,7 +41,8 @@ def together(*arguments, cwd, kills=("", "")):
                 + [f"--process={index}"],
                 cwd=cwd,
                 env=os.environ
-                | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "CLOC_KILL": kill},
+                | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "CLOC_KILL": kill}
+                | ({"XDG_CACHE_HOME": str(caches[index])} if caches else {}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -70,18 +74,74 @@ def test_start_on_one_lose_one_of_two_and_end_on_two(tmp_path):
     assert codes == [0, 0], outputs
     assert "report" in outputs[0][0] and "report" not in outputs[1][0]
 
+    assert_alike(tmp_path / "alone", tmp_path / "joint")
+
+
+def assert_alike(alone, joint):
     for stage in ("joint", "refine"):
-        one, two = arrays(tmp_path / "alone", stage), arrays(tmp_path / "joint", stage)
+        one, two = arrays(alone, stage), arrays(joint, stage)
         assert list(one) == list(two)
         for name in one:
             np.testing.assert_allclose(one[name], two[name], rtol=1e-5, atol=1e-5)
     rows = [
-        [json.loads(line) for line in (tmp_path / run / "history.jsonl").open()]
-        for run in ("alone", "joint")
+        [json.loads(line) for line in (run / "history.jsonl").open()]
+        for run in (alone, joint)
     ]
     assert len(rows[0]) == len(rows[1])
     for a, b in zip(*rows, strict=True):
         assert a["train"]["loss"] == pytest.approx(b["train"]["loss"], rel=1e-4)
+
+
+def kept(cache):
+    """Bytes by store and name, and how many parts each store was written in."""
+    found, parts = {}, {}
+    for listed in cache.glob("cloc_jax/features/*/*.json"):
+        rows = np.load(listed.with_suffix(".npy"))
+        names = json.loads(listed.read_text())["names"]
+        store = listed.parent.name
+        parts[store] = parts.get(store, 0) + 1
+        for name, row in zip(names, rows, strict=True):
+            assert (store, name) not in found  # nothing was computed twice
+            found[store, name] = row.tobytes()
+    return found, parts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["encoder.frozen=True", "encoder.views=2", "head.projection=6"],
+        ["encoder.trainable_from=layer4", "encoder.views=2"],
+    ],
+    ids=["frozen", "partly trained"],
+)
+def test_each_of_two_processes_keeps_its_share_of_the_features(tmp_path, settings):
+    command = [*COMMAND, *(f"--config.{setting}" for setting in settings)]
+    caches = [tmp_path / name for name in ("first", "second", "third")]
+    alone = launch(*command, "--run=alone", cwd=tmp_path, XDG_CACHE_HOME=str(caches[0]))
+    assert alone.returncode == 0, alone.stderr
+    codes, outputs = together(
+        *command, "--run=joint", cwd=tmp_path, caches=[caches[1], caches[1]]
+    )
+    assert codes == [0, 0], outputs
+    assert "compute them again" not in outputs[0][0]
+    assert_alike(tmp_path / "alone", tmp_path / "joint")
+    expected, one_part = kept(caches[0])
+    found, two_parts = kept(caches[1])
+    assert found == expected and len(found) == 2 * 48 + 20 + 14
+    # 82 clean images of three splits, in batches of 32: only one has two batches.
+    assert sorted(one_part.values()) == [1, 3]
+    assert sorted(two_parts.values()) == [2, 4]
+
+    # The features of the other process are out of sight: it computes them itself.
+    codes, outputs = together(
+        *command, "--run=apart", cwd=tmp_path, caches=[caches[2], caches[0]]
+    )
+    assert codes == [0, 0], outputs
+    assert "compute them again" in " ".join(outputs[0][0].split())
+    assert_alike(tmp_path / "alone", tmp_path / "apart")
+    found, _ = kept(caches[2])
+    assert found == expected
 
 
 @pytest.mark.parametrize(
