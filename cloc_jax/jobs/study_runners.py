@@ -179,7 +179,7 @@ def run_claims(request: Request) -> int:
     count = claims.write_claims(
         pathlib.Path(request.arguments.run), target, add=request.arguments.add
     )
-    print(f"{count} studies, written to {target}")
+    print(f"{count} {'study' if count == 1 else 'studies'}, written to {target}")
     return 0
 
 

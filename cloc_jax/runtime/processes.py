@@ -52,8 +52,11 @@ def is_alone() -> bool:
 
 
 def share(values: Sequence[Any], size: int) -> list[Any]:
-    """This process's part of what all of them have alike: every so manieth piece of
-    `size` values, so that pieces are those of one process."""
+    """This process's part of values that all processes have, `size` at a time.
+
+    Processes take turns by `size` values, so that these are the batches that one
+    process alone would make.
+    """
     index, count = jax.process_index(), jax.process_count()
     starts = range(index * size, len(values), count * size)
     return [value for start in starts for value in values[start : start + size]]
