@@ -277,6 +277,7 @@ def _rnc() -> ConfigDict:
     """RnC: pretraining by ranked distances, then a linear regression."""
     rnc = ConfigDict()
     rnc.temperature = 2.0  # of distances between features
+    rnc.augment = "rnc"  # as for simclr
     rnc.downstream = "probe"  # or full, as for simclr
     # The authors': 0.5 at batch 256, 400 epochs, and 0.05 at batch 64.
     rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
@@ -290,6 +291,9 @@ def _simclr() -> ConfigDict:
     simclr.temperature = 0.5  # the authors': 0.5 for small data, 0.1 for ImageNet
     simclr.width = 128  # of the projection that the contrast acts on
     simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
+    # How the two views are made: simclr or rnc, the authors' recipes, whose crops may
+    # cut away what decides the rank; or default, for config.augment.
+    simclr.augment = "simclr"
     # probe: a linear classifier on the frozen encoder; full: the encoder is trained on.
     simclr.downstream = "probe"
     # The authors': rates of 0.3 and 0.1 times batch / 256.
@@ -306,6 +310,7 @@ def _supcon() -> ConfigDict:
     supcon.temperature = 0.1  # the authors' README; 0.07 in their code
     supcon.base_temperature = 0.07  # the loss is scaled by temperature over this
     supcon.width = 128  # of the projection that the contrast acts on
+    supcon.augment = "rnc"  # as for simclr; the authors' are the same
     supcon.downstream = "probe"  # or full, as for simclr
     # The authors': 0.05 at batch 256 for 1000 epochs, and 5 at batch 512.
     supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)

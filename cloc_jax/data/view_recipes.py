@@ -97,7 +97,8 @@ def check(name: str) -> None:
     """Raises ValueError unless `name` is one of RECIPES."""
     if name not in RECIPES:
         raise ValueError(
-            f"there is no view recipe {name!r}; this version has {', '.join(RECIPES)}."
+            f"there is no view recipe {name!r}; this version has {', '.join(RECIPES)}, "
+            "and default for config.augment."
         )
 
 

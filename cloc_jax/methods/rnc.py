@@ -26,6 +26,7 @@ def rnc(
     batch_size: int,
     limits: stop_rules.Limits,
     temperature: float,
+    augment: str,
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
@@ -65,7 +66,7 @@ def rnc(
         return regression.fit_scale(value, val.labels, num_ranks)
 
     stages = (
-        pretraining.pretrain_stage(contrast, pretrain, batch_size, augment="rnc"),
+        pretraining.pretrain_stage(contrast, pretrain, batch_size, augment=augment),
         pretraining.downstream_stage(
             "rnc", downstream, regress, probe, batch_size, limits
         ),

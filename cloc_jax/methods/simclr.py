@@ -24,6 +24,7 @@ def simclr(
     temperature: float,
     width: int,
     hidden: int,
+    augment: str,
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
@@ -47,7 +48,7 @@ def simclr(
         return value, {}
 
     stages = (
-        pretraining.pretrain_stage(loss, pretrain, batch_size, augment="simclr"),
+        pretraining.pretrain_stage(loss, pretrain, batch_size, augment=augment),
         pretraining.downstream_stage(
             "simclr", downstream, pretraining.classify, probe, batch_size, limits
         ),

@@ -23,6 +23,7 @@ def supcon(
     temperature: float,
     base_temperature: float,
     width: int,
+    augment: str,
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
@@ -50,7 +51,7 @@ def supcon(
         return value, {}
 
     stages = (
-        pretraining.pretrain_stage(loss, pretrain, batch_size, augment="rnc"),
+        pretraining.pretrain_stage(loss, pretrain, batch_size, augment=augment),
         pretraining.downstream_stage(
             "supcon", downstream, pretraining.classify, probe, batch_size, limits
         ),
