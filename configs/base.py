@@ -225,8 +225,9 @@ def _cloc() -> ConfigDict:
     cloc.weight = 1.0  # loss = cross-entropy + weight x MMNP
     # mean: over triplets (ours); paper: sum per anchor; official: as released.
     cloc.reduction = "mean"
-    # How MMNP is computed, the same value in each: dense, sorted, auto for the faster
-    # of them, or pallas, a kernel for GPUs that has not been run on one yet.
+    # How MMNP is computed, the same value in each: dense, sorted, blockwise for huge
+    # batches, auto for what suits the batch and the devices, or pallas, a kernel for
+    # GPUs that has not been run on one yet.
     cloc.algorithm = "auto"
     # Where the contrast acts: embedding (paper), hidden or logits (released README).
     cloc.contrast = "embedding"

@@ -183,7 +183,7 @@ def _loss(config, method, graph, model, num_ranks, mesh) -> Program:
             images,
         )
         width = embedded.shape[1]
-    form = assembly.loss_form(config, sharding.platform(mesh))
+    form = assembly.loss_form(config, mesh)
     options: dict[str, Any] = {
         "algorithm": form,
         "reduction": config.method.cloc.reduction,

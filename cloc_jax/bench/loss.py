@@ -124,7 +124,7 @@ def calibrate(*, ranks: int, dim: int, rounds: int) -> int:
     """Finds the largest batch for which the dense form is faster, and records it."""
     mesh = sharding.make_mesh(1)
     dense_up_to = 0
-    for batch in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256):
+    for batch in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512):
         data = _random_batch(batch, dim, "float32", ranks)
         programs = _loss_programs(data, ("dense", "sorted"), mesh)
         timings = interleaved(programs, rounds=rounds)

@@ -5,7 +5,6 @@ Every setting is checked here, before anything is compiled.
 
 from typing import Any, NamedTuple
 
-import jax
 import optax
 from flax import nnx
 from jax.sharding import Mesh
@@ -100,7 +99,7 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     name, train = config.method.name, config.train
     settings = config.method[name].to_dict() if name in methods.METHODS else {}
     if "algorithm" in settings:
-        settings["algorithm"] = loss_form(config, sharding.platform(mesh))
+        settings["algorithm"] = loss_form(config, mesh)
     method = methods.build(
         name,
         settings,
@@ -169,12 +168,9 @@ def draws(config: ConfigDict, dataset: Dataset, stage: methods.Stage) -> list[Dr
     return [draw(view) for view in stage.views]
 
 
-def loss_form(config: ConfigDict, platform: str | None = None) -> str:
-    """How CLOC's loss is computed; what "auto" means on "cpu", "gpu" or "tpu".
-
-    `platform` is what the run is compiled for, None for what is here.
-    """
-    platform = platform or jax.default_backend()
+def loss_form(config: ConfigDict, mesh: Mesh) -> str:
+    """How CLOC's loss is computed; what "auto" means on these devices."""
+    platform = sharding.platform(mesh)
     asked = config.method.cloc.algorithm
     if asked == "pallas" and platform != "gpu":
         raise ValueError(
@@ -184,8 +180,9 @@ def loss_form(config: ConfigDict, platform: str | None = None) -> str:
     if asked != "auto":
         return asked
     recorded = crossovers.read(environment.cache_folder())
+    batch = config.train.batch_size
     return losses.choose_algorithm(
-        config.train.batch_size, platform, losses.DENSE_UP_TO | recorded
+        batch, platform, losses.DENSE_UP_TO | recorded, -(-batch // mesh.size)
     )
 
 

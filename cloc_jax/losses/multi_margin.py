@@ -28,18 +28,25 @@ from jaxtyping import Array, Bool, Float, Int
 
 Reduction = Literal["mean", "paper", "official"]
 REDUCTIONS = get_args(Reduction)
-Algorithm = Literal["auto", "dense", "sorted", "pallas"]
+Algorithm = Literal["auto", "dense", "sorted", "blockwise", "pallas"]
 ALGORITHMS = get_args(Algorithm)
 
-# Largest batch for which "dense" was measured to be the faster one, value and gradient
-# (CPU: 2 cores of an AMD EPYC with AVX2, 128 dimensions, 5 ranks).
-DENSE_UP_TO = {"cpu": 32}
+# Largest batch for which "dense" is the faster one, value and gradient. CPU: measured
+# on 2 cores of an AMD EPYC with AVX2, 128 dimensions, 5 ranks. GPU: calculated, not
+# measured (docs/hardware.md): "dense" writes a byte per triplet and reads it twice,
+# "sorted" starts 50 kernels one after another; at 512 both take 0.2 ms on an H100.
+DENSE_UP_TO = {"cpu": 32, "gpu": 512}
 _PLATFORMS = {"gpu": ("cuda", "rocm")}  # of backends that JAX lowers for by other names
 
-# Similarities looked at together: arrays of 1 MB in float32, to stay in a cache; and
-# the fewest anchors, for batches beyond 4096.
-_BLOCK = 2**18
+# Similarities [anchor, column] looked at together: on a CPU arrays of 1 MB in float32,
+# to stay in a cache, elsewhere of 16 MB, to keep a device busy. And the fewest anchors,
+# for large batches.
+_CPU_BLOCK = 2**18
+_BLOCK = 2**22
 _FEWEST = 64
+# More of them than this, 1 GiB in float32, are too many to hold: "sorted" has about
+# five such arrays at once.
+_MOST_HELD = 2**28
 
 # Fewest slots for sorting; a multiple of the splitters.
 _SMALLEST = 64
@@ -83,9 +90,11 @@ def mmnp(
         whose scale does not depend on the batch size. "paper": mean_i H_i.
         "official": mean_i H_i / (P_i N_i^2), as the authors' released code has it.
       where: False for padding, which takes no part as anchor, positive or negative.
-      algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says. Or
-        "pallas", a kernel for GPUs that has not been run on one: tested in interpret
-        mode only, which is slow. "auto" never chooses it.
+      algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says.
+        "blockwise" is "sorted" for some anchors at a time, once for the value and once
+        more for gradients: for batches so large that [anchors, batch] is too much to
+        hold. Or "pallas", a kernel for GPUs that has not been run on one: tested in
+        interpret mode only, which is slow. "auto" never chooses it.
       axis_name: inside `jax.shard_map`, the mesh axis (or axes) over which the batch is
         spread. The arguments are then a device's share of it (margins: all of them)
         and the value is that of the whole batch, on every device; each device works
@@ -119,12 +128,18 @@ def mmnp(
 
 
 def choose_algorithm(
-    batch: int, backend: str, dense_up_to: Mapping[str, int] = DENSE_UP_TO
+    batch: int,
+    backend: str,
+    dense_up_to: Mapping[str, int] = DENSE_UP_TO,
+    anchors: int | None = None,
 ) -> Algorithm:
     """What "auto" means for a batch size on a backend, such as "cpu" or "gpu".
 
-    Backends that are not in `dense_up_to` have not been measured and take "sorted".
+    Backends that are not in `dense_up_to` take "sorted" for every batch that is not too
+    large. `anchors` is how many a device has, by default the whole batch.
     """
+    if (batch if anchors is None else anchors) * batch > _MOST_HELD:
+        return "blockwise"
     return "dense" if batch <= dense_up_to.get(backend, 0) else "sorted"
 
 
@@ -163,22 +178,25 @@ def hinge_sums_of(
     forms: dict[str, Callable[..., HingeSums]] = {
         "dense": _dense,
         "sorted": functools.partial(_counted, _sorted_counts),
+        "blockwise": functools.partial(_counted, _sorted_counts, is_blockwise=True),
         "pallas": functools.partial(_counted, _pallas_counts),
     }
     position = positions(margins.astype(unit.dtype))
     given = anchors, anchor_labels, anchor_index, unit, labels, position, where
     if algorithm != "auto":
         return forms[algorithm](*given)
-    batch = labels.shape[0]
+    sizes = {"batch": labels.shape[0], "anchors": anchors.shape[0]}
+    default = choose_algorithm(backend="", **sizes)
     chosen = {
-        platform: forms[choose_algorithm(batch, backend)]
+        platform: choose_algorithm(backend=backend, **sizes)
         for backend in DENSE_UP_TO
         for platform in _PLATFORMS.get(backend, (backend,))
     }
-    if forms["dense"] not in chosen.values():
-        return forms["sorted"](*given)
+    if set(chosen.values()) == {default}:
+        return forms[default](*given)
     # By the platform that the program is for, which need not be the one that traces.
-    return jax.lax.platform_dependent(*given, **chosen, default=forms["sorted"])
+    by_platform = {platform: forms[name] for platform, name in chosen.items()}
+    return jax.lax.platform_dependent(*given, **by_platform, default=forms[default])
 
 
 def active_triplets(
@@ -193,7 +211,7 @@ def active_triplets(
     unit = jax.lax.stop_gradient(unit_vectors(embeddings))
     position = jax.lax.stop_gradient(positions(margins.astype(unit.dtype)))
     index = jnp.arange(labels.shape[0], dtype=jnp.int32)
-    order, spans = _spans(labels, index, labels, where)
+    order, spans = _spans(labels, index, labels, where, len(position))
     _, counts = _sorted_counts(
         unit, unit[order], position[labels], position[labels[order]], spans
     )
@@ -242,18 +260,36 @@ def _hinge_sum(similarity, shifted, positive, negative):
 
 
 def _counted(
-    count, anchors, anchor_labels, anchor_index, unit, labels, position, where
+    count,
+    anchors,
+    anchor_labels,
+    anchor_index,
+    unit,
+    labels,
+    position,
+    where,
+    is_blockwise=False,
 ):
-    """Hinge sums by counts, which `count` finds for columns in the order of ranks."""
-    order, spans = _spans(anchor_labels, anchor_index, labels, where)
-    hinges = _counted_hinges(
-        count,
-        anchors,
-        unit[order],
-        position[anchor_labels],
-        position[labels[order]],
-        spans,
-    )
+    """Hinge sums by counts, which `count` finds for columns in the order of ranks.
+
+    With `is_blockwise` no array [anchor, column] of all anchors is ever there.
+    """
+    order, spans = _spans(anchor_labels, anchor_index, labels, where, len(position))
+    unit, column_position = unit[order], position[labels[order]]
+
+    def of_some(of_anchors):
+        anchors, anchor_position, spans = of_anchors
+        return _counted_hinges(
+            count, anchors, unit, anchor_position, column_position, spans
+        )
+
+    of_anchors = anchors, position[anchor_labels], spans
+    if is_blockwise:
+        # Counts are not kept for the gradient, but found again.
+        again = jax.checkpoint(of_some, prevent_cse=False)
+        hinges = _map_blocks(again, of_anchors, _BLOCK // len(unit))
+    else:
+        hinges = of_some(of_anchors)
     dtype = unit.dtype
     positives = jnp.maximum(spans.stop - spans.start - 1, 0)
     negatives = spans.valid - (spans.stop - spans.start)
@@ -273,15 +309,16 @@ class _Spans(NamedTuple):
     valid: Int[Array, "anchors"]
 
 
-def _spans(anchor_labels, anchor_index, labels, where):
-    labels, anchor_labels = labels.astype(jnp.int32), anchor_labels.astype(jnp.int32)
-    key = jnp.where(where, labels, jnp.iinfo(jnp.int32).max)  # padding comes last
+def _spans(anchor_labels, anchor_index, labels, where, num_ranks):
+    key = jnp.where(where, labels.astype(jnp.int32), num_ranks)  # padding comes last
     order = jnp.argsort(key)
-    find = functools.partial(jnp.searchsorted, key[order], method="compare_all")
+    ranks = jnp.arange(num_ranks, dtype=jnp.int32)
+    sizes = jnp.sum(key[:, None] == ranks[None, :], axis=0, dtype=jnp.int32)
+    stop = jnp.cumsum(sizes, dtype=jnp.int32)
     own = jnp.zeros_like(key).at[order].set(jnp.arange(len(key), dtype=jnp.int32))
     spans = _Spans(
-        start=find(anchor_labels).astype(jnp.int32),
-        stop=find(anchor_labels, side="right").astype(jnp.int32),
+        start=(stop - sizes)[anchor_labels],
+        stop=stop[anchor_labels],
         own=own[anchor_index],
         valid=jnp.full_like(anchor_labels, jnp.sum(where)),
     )
@@ -323,31 +360,38 @@ def _pallas_counts(anchors, unit, anchor_position, position, spans):
 def _sorted_counts(anchors, unit, anchor_position, position, spans):
     """H_i and counts [anchor, column]: c_ik at negatives, -c_ij at positives, else 0.
 
-    The work depends on the ranks' sizes, which are only known when it runs: one of a
-    few numbers of slots, powers of two, is chosen then.
+    By the platform that the program is for, which need not be the one that traces.
+    """
+    library_sort = functools.partial(jnp.sort, axis=1)
+    return jax.lax.platform_dependent(
+        anchors,
+        unit,
+        anchor_position,
+        position,
+        spans,
+        cpu=functools.partial(_sized_counts, _bitonic_sort, _CPU_BLOCK),
+        default=functools.partial(_sized_counts, library_sort, _BLOCK),
+    )
+
+
+def _sized_counts(sort, block, anchors, unit, anchor_position, position, spans):
+    """`_sorted_counts` with a way to sort rows, and similarities to look at together.
+
+    The work depends on the ranks' sizes, which are only known when it runs: one of two
+    numbers of slots, powers of two, is chosen then. The smaller one is enough where no
+    rank has more than a quarter of the batch; each further one would be compiled too.
     """
     batch = unit.shape[0]
     rank_sizes = spans.stop - spans.start
     # One slot stays empty: the anchor's own, or one more for negatives.
     needed = jnp.max(jnp.minimum(rank_sizes, spans.valid - rank_sizes + 1))
     most = 1 << ((batch + 1) // 2 - 1).bit_length()  # at least half the batch
-    choices = sorted({max(_SMALLEST, most >> k) for k in range(3)})
+    choices = sorted({max(_SMALLEST, most >> k) for k in range(2)})
     choice = sum((needed > slots).astype(jnp.int32) for slots in choices[:-1])
 
     def in_blocks(slots, of_anchors):
-        count = functools.partial(_count_block, slots, unit, position)
-        rows = max(_FEWEST, _BLOCK // batch)
-        number = anchors.shape[0]
-        if number <= rows:
-            return count(of_anchors)
-        blocks = -(-number // rows)
-
-        def split(x):
-            padding = [(0, blocks * rows - number)] + [(0, 0)] * (x.ndim - 1)
-            return jnp.pad(x, padding).reshape(blocks, rows, *x.shape[1:])
-
-        hinges, counts = jax.lax.map(count, jax.tree.map(split, of_anchors))
-        return hinges.reshape(-1)[:number], counts.reshape(-1, batch)[:number]
+        count = functools.partial(_count_block, sort, slots, unit, position)
+        return _map_blocks(count, of_anchors, block // batch)
 
     branches = [functools.partial(in_blocks, slots) for slots in choices]
     of_anchors = anchors, anchor_position, spans
@@ -356,7 +400,25 @@ def _sorted_counts(anchors, unit, anchor_position, position, spans):
     return jax.lax.switch(choice, branches, of_anchors)
 
 
-def _count_block(slots, unit, position, of_anchors):
+def _map_blocks(function, of_anchors, rows):
+    """A function of anchors, applied to so many of them at a time or a few more."""
+    rows = max(_FEWEST, rows)
+    number = len(of_anchors[0])
+    if number <= rows:
+        return function(of_anchors)
+    blocks = -(-number // rows)
+
+    def split(x):
+        padding = [(0, blocks * rows - number)] + [(0, 0)] * (x.ndim - 1)
+        return jnp.pad(x, padding).reshape(blocks, rows, *x.shape[1:])
+
+    def join(x):
+        return x.reshape(-1, *x.shape[2:])[:number]
+
+    return jax.tree.map(join, jax.lax.map(function, jax.tree.map(split, of_anchors)))
+
+
+def _count_block(sort, slots, unit, position, of_anchors):
     """`_sorted_counts` of some anchors, with enough slots for the keys each one sorts.
 
     An anchor takes its positives s_ij or its negatives t_ik for keys, whichever are
@@ -381,7 +443,7 @@ def _count_block(slots, unit, position, of_anchors):
     source = jnp.where(turned, outside, start + slot)
     is_key = (slot < jnp.where(turned, negatives, rank_size)) & (source != own)
     keys = _take(query, jnp.minimum(source, unit.shape[0] - 1))
-    keys = _sort(jnp.where(is_key, keys, jnp.inf).T).T  # [anchor, slot]
+    keys = sort(jnp.where(is_key, keys, jnp.inf))  # [anchor, slot]
 
     # Keys below each query. For a key itself: its slot, or that of its equal. Never
     # `slots`, since at least one slot is empty, that is infinite.
@@ -415,13 +477,14 @@ def _histogram(bins, values):
     return jnp.zeros(bins, jnp.int32).at[values].add(1, mode="promise_in_bounds")
 
 
-def _sort(x):
-    """x sorted along axis 0, whose length is a power of two.
+def _bitonic_sort(rows):
+    """Each row sorted; their length is a power of two.
 
-    A bitonic network: nothing but minima and maxima of whole rows, which CPUs
+    A bitonic network: nothing but minima and maxima of whole arrays, which CPUs
     vectorise. XLA's own sort took 10 times as long there. As a loop, since the
     network unrolled compiles for seconds.
     """
+    x = rows.T
     bits = x.shape[0].bit_length() - 1
     stages = [(p, q) for p in range(1, bits + 1) for q in reversed(range(p))]
     run, distance = 2 ** jnp.asarray(stages, jnp.int32).reshape(-1, 2).T
@@ -434,7 +497,7 @@ def _sort(x):
         smaller = jnp.minimum(x, other)
         return jnp.where((is_first == ascends)[:, None], smaller, jnp.maximum(x, other))
 
-    return jax.lax.fori_loop(0, len(stages), exchange, x)
+    return jax.lax.fori_loop(0, len(stages), exchange, x).T
 
 
 def _search(ordered, queries):

@@ -473,7 +473,7 @@ def _announce(config: ConfigDict, parts: assembly.Parts, notes: list[str]) -> No
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":
-        line += f", MMNP by the {assembly.loss_form(config)} form"
+        line += f", MMNP by the {assembly.loss_form(config, parts.mesh)} form"
     console.print(line)
     first = parts.method.stages[0]
     left_out = assembly.sampler(config, parts.dataset, first, 0).left_out

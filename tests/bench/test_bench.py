@@ -162,13 +162,17 @@ def test_scaling_benchmark_through_launch(tmp_path):
 def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small, large = (tiny(train__batch_size=size) for size in (64, 128))
-    assert assembly.loss_form(small) == "sorted"
+    mesh = sharding.make_mesh(1)
+    assert assembly.loss_form(small, mesh) == "sorted"
     crossovers.record(tmp_path / "cloc_jax", "cpu", 100)
     crossovers.record(tmp_path / "cloc_jax", "tpu", 7)
-    assert assembly.loss_form(small) == "dense"
-    assert assembly.loss_form(large) == "sorted"
+    assert assembly.loss_form(small, mesh) == "dense"
+    assert assembly.loss_form(large, mesh) == "sorted"
+    whole, spread = tiny(train__batch_size=2**15), sharding.make_mesh(8)
+    assert assembly.loss_form(whole, mesh) == "blockwise"
+    assert assembly.loss_form(whole, spread) == "sorted"
     small.method.cloc.algorithm = "sorted"  # asked for, so nothing is chosen
-    assert assembly.loss_form(small) == "sorted"
+    assert assembly.loss_form(small, mesh) == "sorted"
     assert crossovers.read(tmp_path / "cloc_jax") == {"cpu": 100, "tpu": 7}
 
 

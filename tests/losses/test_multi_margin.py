@@ -408,7 +408,7 @@ def test_blocks_of_anchors_change_nothing(monkeypatch):
         return jax.jit(lambda z, y, m: loss(z, y, m, algorithm="sorted"))(z, y, m)
 
     want = results()
-    monkeypatch.setattr(multi_margin, "_BLOCK", 0)
+    monkeypatch.setattr(multi_margin, "_CPU_BLOCK", 0)
     monkeypatch.setattr(multi_margin, "_FEWEST", 24)  # 24, 24 and 12 anchors
     for got, whole in zip(*map(jax.tree.leaves, (results(), want)), strict=True):
         np.testing.assert_allclose(got, whole, rtol=1e-5, atol=1e-9)
@@ -552,10 +552,11 @@ def test_violations_count_active_triplets():
         )
 
 
-def test_auto_takes_dense_only_where_it_was_measured():
-    limit = multi_margin.DENSE_UP_TO["cpu"]
-    assert choose_algorithm(limit, "cpu") == "dense"
-    assert choose_algorithm(limit + 1, "cpu") == "sorted"
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_auto_takes_dense_only_up_to_a_limit(backend):
+    limit = multi_margin.DENSE_UP_TO[backend]
+    assert choose_algorithm(limit, backend) == "dense"
+    assert choose_algorithm(limit + 1, backend) == "sorted"
     assert choose_algorithm(2, "a backend nobody has measured") == "sorted"
 
 
@@ -566,10 +567,10 @@ def test_auto_is_that_of_the_platform_a_program_is_for():
 
     def has_loops(platform):
         text = traced.lower(lowering_platforms=(platform,)).as_text()
-        return "stablehlo.while" in text  # of the sorting network
+        return "stablehlo.while" in text  # of the binary search
 
-    assert not has_loops("cpu")
-    assert has_loops("cuda") and has_loops("tpu")
+    assert not has_loops("cpu") and not has_loops("cuda")
+    assert has_loops("tpu")
 
 
 @pytest.mark.parametrize(
