@@ -1,5 +1,6 @@
 """The loss against golden values, against plain loops, and by its properties."""
 
+import inspect
 import itertools
 
 import jax
@@ -587,4 +588,4 @@ def test_bad_input_is_named(change, message):
     arguments = {"embeddings": z, "labels": y, "margins": m} | change
     # Unwrapped: in tests a shape checker stands before the function.
     with pytest.raises(ValueError, match=message):
-        mmnp.__wrapped__(**arguments)
+        inspect.unwrap(mmnp)(**arguments)

@@ -65,9 +65,8 @@ def test_the_encoder_is_in_bfloat16_and_the_loss_is_not(algorithm):
     convolutions = [e for e, _ in found if e.primitive.name == "conv_general_dilated"]
     assert len(convolutions) >= 3 * 9 - 1  # forward, and two gradients of all but one
     assert all(dtypes(e) == {"bfloat16"} for e in convolutions)
-    products = [
-        e for e, inside in found if inside and e.primitive.name == "dot_general"
-    ]
+    of_loss = [e for e, inside in found if inside]
+    products = [e for e in of_loss if e.primitive.name == "dot_general"]
     assert len(products) >= 3  # similarities and the gradients of both sides
     assert all(dtypes(e) == {"float32"} for e in products)
     assert not [e for e in of_loss if "bfloat16" in dtypes(e)]
