@@ -185,10 +185,12 @@ def hinge_sums_of(
     given = anchors, anchor_labels, anchor_index, unit, labels, position, where
     if algorithm != "auto":
         return forms[algorithm](*given)
-    sizes = {"batch": labels.shape[0], "anchors": anchors.shape[0]}
-    default = choose_algorithm(backend="", **sizes)
+    choose = functools.partial(
+        choose_algorithm, labels.shape[0], anchors=anchors.shape[0]
+    )
+    default = choose(backend="")
     chosen = {
-        platform: choose_algorithm(backend=backend, **sizes)
+        platform: choose(backend=backend)
         for backend in DENSE_UP_TO
         for platform in _PLATFORMS.get(backend, (backend,))
     }
