@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from cloc_jax.report.figures import style
 
 Cell = dict[str, Any]  # one measurement, as a line of bench.jsonl has it
-SETTINGS = ("algorithm", "dim", "dtype", "devices", "ranks")  # all but the batch
+# All but the batch.
+SETTINGS = ("algorithm", "dim", "dtype", "devices", "mesh", "ranks")
 FITTED_SIZES = 3  # the last ones, where overheads no longer hide the growth
 MAX_NAME = 28  # longer names leave no room for the panels
 PANEL_WIDTH = 4.0  # inches
@@ -114,7 +115,7 @@ def growth_figure(cells: Sequence[Cell]) -> Figure:
 def _setting(key: str, value: Any) -> str:
     if key in ("devices", "ranks"):
         return f"{value} {key if value != 1 else key[:-1]}"
-    return f"{key} {value}" if key == "dim" else str(value)
+    return f"{key} {value}" if key in ("dim", "mesh") else str(value)
 
 
 def _draw_lines(axes: Axes, lines: Mapping[str, list[Cell]], key: str) -> list[Line2D]:

@@ -152,3 +152,9 @@ def test_growth_is_saved(tmp_path):
     growth_plot.growth(tmp_path / "growth.png", cells())
     with Image.open(tmp_path / "growth.png") as image:
         assert image.format == "PNG" and min(image.size) > 400
+
+
+def test_meshes_are_series_of_their_own():
+    same = {"algorithm": "step", "batch": 64, "devices": 8}
+    found = growth_plot.series([same, same | {"mesh": "2x4"}, same | {"mesh": "1x8"}])
+    assert list(found) == ["step", "mesh 2x4", "mesh 1x8"]
