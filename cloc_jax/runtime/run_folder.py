@@ -29,10 +29,10 @@ from typing import Any
 
 from cloc_jax.runtime import (
     checked_files,
-    dotted_names,
     image_changes,
     os_errors,
     run_lock,
+    same_settings,
 )
 from cloc_jax.runtime.atomic_files import PART, write_bytes
 
@@ -121,16 +121,7 @@ class RunFolder:
 
         `saved_config` is the run's own as the current schema has it.
         """
-        saved, given = (
-            dotted_names.flatten(_as_json(one), "config.")
-            for one in (saved_config, config)
-        )
-        changed = [
-            f"{key} was {saved.get(key)!r}, is now {given.get(key)!r}"
-            for key in sorted(saved | given)
-            # The same run may go on with another number of devices.
-            if saved.get(key) != given.get(key) and not key.startswith("config.mesh.")
-        ]
+        changed = same_settings.changes(saved_config, config)
         if changed:
             raise ValueError(
                 f"{self.path} was started with other settings: {'; '.join(changed)}. "
@@ -306,11 +297,6 @@ class RunFolder:
             if file.is_file()
         }
         checked_files.write_json(path, summary)
-
-
-def _as_json(value: Any) -> Any:
-    """A value as it is after writing and reading: tuples have become lists."""
-    return json.loads(json.dumps(value))
 
 
 def _with_readouts(found: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ def test_an_existing_folder_is_left_alone(tmp_path):
 def test_resuming_needs_the_same_settings_and_images(tmp_path):
     run = RunFolder(tmp_path / "run")
     config = {"seed": 0, "data": {"size": (3, 4)}}
+    config["method"] = {"name": "ce", "ce": {}, "dino": {"output": 8}}
     run.create(config, DATASET)
     saved = run.read_config()
     assert saved["data"]["size"] == [3, 4]
@@ -30,6 +31,10 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
     with pytest.raises(ValueError, match="config.mesh_of was None, is now 1"):
         run.check_same(config | {"mesh_of": 1}, DATASET, saved)
     run.check_same(config | {"mesh": {"devices": 4}}, DATASET, saved)  # may change
+    other = {"name": "ce", "ce": {}, "dino": {"output": 9}}  # a method not used
+    run.check_same(config | {"method": other}, DATASET, saved)
+    with pytest.raises(ValueError, match="config.method.ce.x was None, is now 1"):
+        run.check_same(config | {"method": other | {"ce": {"x": 1}}}, DATASET, saved)
     with pytest.raises(ValueError, match="images have changed"):
         run.check_same(config, DATASET | {"sha256": "b"}, saved)
 

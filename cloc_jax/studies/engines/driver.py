@@ -6,15 +6,12 @@ worker that was believed dead can never remove what its successor writes.
 
 import contextlib
 import copy
-import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
 from cloc_jax.build import saved_config
-from cloc_jax.runtime import checked_files, dotted_names, run_lock
+from cloc_jax.runtime import checked_files, run_lock, same_settings
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.engines import claim_files
@@ -160,15 +157,10 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     if not run.config.exists():
         return
     saved = saved_config.read(run.read_config(), copy.deepcopy(plan.config))
-    before, now = _used(saved), _used(plan.config)
+    before, now = saved.to_dict(), plan.config.to_dict()
     for field in RESOLVED:
-        name = f"encoder.{field}"
-        now[name] = now[name] or before[name]
-    changed = [
-        f"{name} was {before.get(name)!r}, is now {now.get(name)!r}"
-        for name in sorted(before | now)
-        if before.get(name) != now.get(name)
-    ]
+        now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
+    changed = same_settings.changes(before, now)
     if changed:
         raise ValueError(
             f"{run.path} was made with other settings than this command's: "
@@ -245,13 +237,3 @@ def _engine(name: str) -> Engine:
 
     engine: Engine = {"slurm": slurm.train, "ray": ray.train}[name]
     return engine
-
-
-def _used(config: ConfigDict) -> dict[str, Any]:
-    """What makes a run what it is, by dotted name, as JSON keeps it."""
-    tree = json.loads(json.dumps(config.to_dict()))
-    tree.pop("mesh")  # a run may go on with other devices
-    # Settings of other methods: those of one may change in a sweep over all.
-    chosen = tree["method"]["name"]
-    tree["method"] = {"name": chosen, chosen: tree["method"].get(chosen, {})}
-    return dotted_names.flatten(tree)
