@@ -34,13 +34,13 @@ ALGORITHMS = get_args(Algorithm)
 # Largest batch for which "dense" is the faster one, value and gradient. CPU: measured
 # on 2 cores of an AMD EPYC with AVX2, 128 dimensions, 5 ranks. GPU: calculated, not
 # measured (docs/hardware.md): "dense" writes a byte per triplet and reads it twice,
-# "sorted" starts 50 kernels one after another; at 512 both take 0.2 ms on an H100.
+# "sorted" starts 50 kernels one after another; on an H100 they meet near 512.
 DENSE_UP_TO = {"cpu": 32, "gpu": 512}
 _PLATFORMS = {"gpu": ("cuda", "rocm")}  # of backends that JAX lowers for by other names
 
 # Similarities [anchor, column] looked at together: on a CPU arrays of 1 MB in float32,
-# to stay in a cache, elsewhere of 16 MB, to keep a device busy. And the fewest anchors,
-# for large batches.
+# to stay in a cache, on a GPU of 16 MB, to keep it busy. And the fewest anchors, for
+# large batches.
 _CPU_BLOCK = 2**18
 _BLOCK = 2**22
 _FEWEST = 64
@@ -67,7 +67,6 @@ class HingeSums(NamedTuple):
     negatives: Float[Array, "anchors"]
 
 
-@jax.named_scope("mmnp")  # a name in profiles and compiled programs
 def mmnp(
     embeddings: Float[Array, "batch dim"],
     labels: Int[Array, "batch"],
@@ -106,25 +105,26 @@ def mmnp(
     subgradient 0.
     """
     _check(embeddings, labels, margins, reduction, algorithm)
-    if where is None:
-        where = jnp.ones(labels.shape, bool)
-    unit = unit_vectors(embeddings)
-    index = jnp.arange(labels.shape[0], dtype=jnp.int32)
-    columns = unit, labels, where
-    if axis_name is not None:
-        index += labels.shape[0] * jax.lax.axis_index(axis_name)
-        columns = jax.lax.all_gather(columns, axis_name, tiled=True)
-    hinges, positives, negatives = hinge_sums_of(
-        unit, labels, index, columns[0], columns[1], margins, columns[2], algorithm
-    )
-    pairs = positives * negatives
-    if reduction == "official":
-        hinges = hinges / jnp.maximum(pairs * negatives, 1)
-    weights = pairs if reduction == "mean" else where.astype(hinges.dtype)
-    total, weight = jnp.sum(hinges), jnp.sum(weights)
-    if axis_name is not None:
-        total, weight = jax.lax.psum((total, weight), axis_name)
-    return total / jnp.maximum(weight, 1)
+    with jax.named_scope("mmnp"):  # in profiles and compiled programs
+        if where is None:
+            where = jnp.ones(labels.shape, bool)
+        unit = unit_vectors(embeddings)
+        index = jnp.arange(labels.shape[0], dtype=jnp.int32)
+        columns = unit, labels, where
+        if axis_name is not None:
+            index += labels.shape[0] * jax.lax.axis_index(axis_name)
+            columns = jax.lax.all_gather(columns, axis_name, tiled=True)
+        hinges, positives, negatives = hinge_sums_of(
+            unit, labels, index, columns[0], columns[1], margins, columns[2], algorithm
+        )
+        pairs = positives * negatives
+        if reduction == "official":
+            hinges = hinges / jnp.maximum(pairs * negatives, 1)
+        weights = pairs if reduction == "mean" else where.astype(hinges.dtype)
+        total, weight = jnp.sum(hinges), jnp.sum(weights)
+        if axis_name is not None:
+            total, weight = jax.lax.psum((total, weight), axis_name)
+        return total / jnp.maximum(weight, 1)
 
 
 def choose_algorithm(
@@ -371,24 +371,27 @@ def _sorted_counts(anchors, unit, anchor_position, position, spans):
         anchor_position,
         position,
         spans,
-        cpu=functools.partial(_sized_counts, _bitonic_sort, _CPU_BLOCK),
-        default=functools.partial(_sized_counts, library_sort, _BLOCK),
+        cpu=functools.partial(_sized_counts, _bitonic_sort, _CPU_BLOCK, 2),
+        # XLA's own sort, or larger blocks, take libtpu longer to compile.
+        tpu=functools.partial(_sized_counts, _bitonic_sort, _CPU_BLOCK, 2),
+        # One size: a GPU waits for the host where a branch is chosen.
+        default=functools.partial(_sized_counts, library_sort, _BLOCK, 1),
     )
 
 
-def _sized_counts(sort, block, anchors, unit, anchor_position, position, spans):
+def _sized_counts(sort, block, sizes, anchors, unit, anchor_position, position, spans):
     """`_sorted_counts` with a way to sort rows, and similarities to look at together.
 
-    The work depends on the ranks' sizes, which are only known when it runs: one of two
-    numbers of slots, powers of two, is chosen then. The smaller one is enough where no
-    rank has more than a quarter of the batch; each further one would be compiled too.
+    The work depends on the ranks' sizes, which are only known when it runs: one of so
+    many numbers of slots, powers of two, is chosen then. The largest is always enough,
+    half of it where no rank has more than a quarter of the batch. Each is compiled.
     """
     batch = unit.shape[0]
     rank_sizes = spans.stop - spans.start
     # One slot stays empty: the anchor's own, or one more for negatives.
     needed = jnp.max(jnp.minimum(rank_sizes, spans.valid - rank_sizes + 1))
     most = 1 << ((batch + 1) // 2 - 1).bit_length()  # at least half the batch
-    choices = sorted({max(_SMALLEST, most >> k) for k in range(2)})
+    choices = sorted({max(_SMALLEST, most >> k) for k in range(sizes)})
     choice = sum((needed > slots).astype(jnp.int32) for slots in choices[:-1])
 
     def in_blocks(slots, of_anchors):
