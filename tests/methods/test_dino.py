@@ -353,5 +353,7 @@ def test_the_encoder_of_the_probe_is_the_teachers_and_stays_it(tmp_path):
 
 
 def test_kept_features_are_refused():
-    with pytest.raises(ValueError, match="stage pretrain of dino augments images"):
+    with pytest.raises(ValueError, match="stage pretrain of dino trains the encoder"):
         assembly.build(clean(**SMALL, encoder__frozen=True))
+    with pytest.raises(ValueError, match="stage pretrain of dino augments images"):
+        assembly.build(clean(**SMALL, encoder__trainable_from="layer4"))
