@@ -487,3 +487,16 @@ def test_ten_thousand_images_are_quick(browser, tmp_path):
             list(values),
         )
         assert np.median(times) < 100, sorted(times)
+
+
+def test_long_names_of_ranks_cut_no_column_of_the_matrix(browser, tmp_path):
+    ranks = ("none", "mild", "moderate", "severe", "proliferative")
+    path = browser_runs.make_run(
+        tmp_path / "run", count=40, ranks=ranks, critical=("mild|moderate",)
+    )
+    browser.open(path / html_page.NAME)
+    seen, whole = browser.run(
+        "const place = document.querySelector('#deciding .matrix .scroll');"
+        "return [place.clientWidth, place.scrollWidth]"
+    )
+    assert 0 < whole <= seen
