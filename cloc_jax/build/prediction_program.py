@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from cloc_jax.build import assembly, encoder, saved_config
 from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.encoders import convolution
 from cloc_jax.methods import Method
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
@@ -87,7 +88,12 @@ def rebuild(folder: pathlib.Path, schema: ConfigDict) -> Callable[[Array], Outpu
     kept = folder / exported_model.SUPPORT
     support = load_file(kept) if kept.exists() else {}
     predict = _function(config, method, model, trunk)
-    return lambda images: predict(weights, support, images)
+
+    def traceable(images):
+        with convolution.for_cpu():
+            return predict(weights, support, images)
+
+    return traceable
 
 
 def _function(

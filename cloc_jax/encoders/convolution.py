@@ -12,7 +12,10 @@ traces it: a step may be compiled, and a trained network exported, for a GPU or 
 on a machine that has none.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +25,21 @@ from jaxtyping import Array, Float
 Images = Float[Array, "batch height width inputs"]
 Kernel = Float[Array, "window window inputs outputs"]
 Result = Float[Array, "batch height2 width2 outputs"]
+
+_is_for_cpu = contextvars.ContextVar("is_for_cpu", default=False)
+
+
+@contextlib.contextmanager
+def for_cpu() -> Iterator[None]:
+    """What is traced within it has the form for CPUs and no choice by platform.
+
+    For tools that read traced programs and do not know such choices.
+    """
+    token = _is_for_cpu.set(True)
+    try:
+        yield
+    finally:
+        _is_for_cpu.reset(token)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -36,6 +54,8 @@ def convolve(x: Images, kernel: Kernel, stride: int, pad: int) -> Result:
 
     if kernel.shape[0] > 1 or pad:
         return by_xla(x, kernel)
+    if _is_for_cpu.get():
+        return as_product(x, kernel)
     return lax.platform_dependent(x, kernel, cpu=as_product, default=by_xla)
 
 
