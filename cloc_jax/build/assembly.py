@@ -135,10 +135,11 @@ def _with_encoder_settings(stage: methods.Stage, config: ConfigDict) -> methods.
 
 def check_views(config: ConfigDict, stage: methods.Stage) -> None:
     """ValueError where a stage wants views that kept features do not have."""
-    if config.encoder.frozen and not stage.is_scored:
+    is_for_encoder = not stage.is_scored and set(methods.ENCODER) & set(stage.trains)
+    if config.encoder.frozen and is_for_encoder:
         raise ValueError(
             f"stage {stage.name} of {config.method.name} trains the encoder, which is "
-            "frozen: leave out encoder.frozen."
+            "frozen; it needs a trainable encoder: leave out encoder.frozen."
         )
     for view in stage.views:
         if view.augment in ("default", "none") and view.size is None:
