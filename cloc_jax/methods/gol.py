@@ -129,8 +129,9 @@ def draw_pairs(
 ) -> tuple[Array, Array, Array]:
     """Base and reference of random pairs, and which of them there are.
 
-    Whether the base is above, below or alike is drawn evenly; a relation that no pair
-    of the batch has gives pairs that do not count.
+    Whether the base is above, below or alike is drawn evenly, then one of the pairs
+    with that relation; a relation that no pair of the batch has gives pairs that do not
+    count.
     """
     relation_key, pair_key = jax.random.split(key)
     first, second = labels[:, None], labels[None, :]
@@ -138,7 +139,13 @@ def draw_pairs(
     real = mask[:, None] & mask[None, :] & ~jnp.eye(size, dtype=bool)
     relations = jnp.stack([first > second, first < second, first == second])
     possible = (relations & real[None]).reshape(3, size * size)
+    # The n-th possible pair is where their running count first exceeds n. That draws
+    # one number per pair, where a categorical draw takes one of each possible pair.
+    running = jnp.cumsum(possible)
+    totals = jnp.sum(possible, axis=1)
+    before = jnp.cumsum(totals) - totals  # pairs of earlier relations
     relation = jax.random.randint(relation_key, (count,), 0, 3)
-    logits = jnp.where(possible[relation], 0.0, -jnp.inf)
-    chosen = jax.random.categorical(pair_key, logits, axis=1)
-    return chosen // size, chosen % size, possible.any(1)[relation]
+    nth = jax.random.randint(pair_key, (count,), 0, jnp.maximum(totals[relation], 1))
+    chosen = jnp.searchsorted(running, before[relation] + nth, side="right")
+    chosen = chosen % (size * size)  # within its relation; anything where there is none
+    return chosen // size, chosen % size, totals[relation] > 0

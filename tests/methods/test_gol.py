@@ -39,6 +39,21 @@ def test_pairs_have_all_relations_evenly_and_never_pair_an_item_with_itself():
     assert len(set(alike.tolist())) == 7  # all but the lone image of rank 1
 
 
+def test_pairs_of_a_relation_are_equally_likely():
+    everyone = jnp.ones(8, bool)
+    base, reference, _ = draw_pairs(jax.random.key(2), LABELS, everyone, 24_000)
+    base, reference = np.asarray(base), np.asarray(reference)
+    labels = np.asarray(LABELS)
+    above = labels[base] > labels[reference]
+    pairs, counts = np.unique(
+        np.stack([base, reference])[:, above], axis=1, return_counts=True
+    )
+    assert pairs.shape[1] == (labels[:, None] > labels[None, :]).sum()
+    expected = counts.sum() / len(counts)
+    # Counts vary by about their square root; five of those leave no chance.
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
 def test_pairs_leave_padding_out_and_mark_relations_that_do_not_exist():
     real = jnp.asarray([True, False, True, True, False, False, True, False])
     base, reference, where = draw_pairs(jax.random.key(1), LABELS, real, 500)
