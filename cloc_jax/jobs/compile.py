@@ -58,20 +58,27 @@ def compile_run(
         target = roofline.measure_machine(target)
     figures = target.figures
     console.print(f"compiling for {target}; figures: {figures.source}", soft_wrap=True)
-    rows: list[Row] = []
-    for count in counts or [target.devices]:
-        aim = targets.of_size(target, count) if counts else target
-        rows += _of_target(config, aim, num_ranks, batches, kinds, measured_rounds)
+    aims = [targets.of_size(target, n) for n in counts] if counts else [target]
+    dividing = {aim: _that_divide(batches, aim) for aim in aims}
+    if not any(dividing.values()):
+        fewest = min(aim.devices for aim in aims)
+        raise ValueError(
+            f"a batch of {' or '.join(map(str, batches))} does not divide over the "
+            f"devices; use a multiple of {fewest}, such as --batches={8 * fewest}."
+        )
+    written: Row = {
+        "figures": figures._asdict(),
+        "environment": environment.environment(),
+        "programs": [],
+    }
+    rows: list[Row] = written["programs"]
+    folder.mkdir(parents=True, exist_ok=True)
+    for aim, fitting in dividing.items():
+        rows += _of_target(config, aim, num_ranks, fitting, kinds, measured_rounds)
+        write_json(folder / "compile.json", written)  # the next may take long
     console.print(table(rows))
     for line in [*launches_and_casts(rows), *largest_that_fit(rows)]:
         console.print(line)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {
-        "figures": figures._asdict(),
-        "environment": environment.environment(),
-        "programs": rows,
-    }
-    write_json(folder / "compile.json", written)
     console.print(f"rows  {folder / 'compile.json'}", soft_wrap=True)
     if len({row["devices"] for row in rows}) > 1:
         path = folder / "compile-scaling.png"
@@ -80,13 +87,24 @@ def compile_run(
     return rows
 
 
+def _that_divide(batches: Sequence[int], target: targets.Target) -> list[int]:
+    """The batches that divide over a target's devices; says which others do not."""
+    fitting = [batch for batch in batches if batch % target.devices == 0]
+    left_out = [str(batch) for batch in batches if batch not in fitting]
+    if left_out:
+        console.print(
+            f"  {target}: without batch {', '.join(left_out)}, not a multiple of its "
+            f"{target.devices} devices"
+        )
+    return fitting
+
+
 def _of_target(config, target, num_ranks, batches, kinds, measured_rounds) -> list[Row]:
     mesh = sharding.mesh_of(targets.mesh_devices(target), config.mesh.shape)
     rows: list[Row] = []
     for batch in batches:
         changed = config.copy_and_resolve_references()
         changed.train.batch_size = batch
-        sharding.check_batch(batch, mesh)
         found = [
             _row(changed, program, target, measured_rounds)
             for program in compiled_programs.programs(changed, num_ranks, mesh)

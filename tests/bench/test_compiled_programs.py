@@ -7,7 +7,7 @@ import pytest
 from launching import TINY, launch, launched
 from tiny_runs import stage_parts, tiny
 
-from cloc_jax.bench import compiled_programs, hlo_costs
+from cloc_jax.bench import compiled_programs, hlo_costs, targets
 from cloc_jax.jobs import compile as compile_job
 from cloc_jax.runtime import sharding
 
@@ -96,6 +96,12 @@ def test_the_largest_batch_that_fits():
     assert "none of the batches fits" in none
 
 
+def test_batches_that_do_not_divide_are_left_out_by_name(capsys):
+    found = compile_job._that_divide([64, 100, 512], targets.parse("h100:8x8"))
+    assert found == [64, 512]
+    assert "h100:8x8: without batch 100, not a multiple of" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -103,6 +109,7 @@ def test_the_largest_batch_that_fits():
         (["--target=h100", "--measure=3"], "--measure runs the programs, and h100:1"),
         (["--programs=all"], "--programs is all; use some of step"),
         (["--target=h100", "--scaling=8,12"], "a multiple of 8"),
+        (["--target=cpu:8", "--batches=4,12"], "4 or 12 does not divide over the dev"),
     ],
 )
 def test_mistakes(arguments, message, tmp_path):
