@@ -223,6 +223,9 @@ def set_up(target: Target, most_devices: int = 0) -> None:
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
         os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    if target.platform == "cuda":
+        # Else XLA warns of programs that do not fit, which the table says.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # where JAX was imported already
