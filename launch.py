@@ -11,9 +11,17 @@
 Any setting of configs/base.py can be overridden: --config.train.batch_size=32
 """
 
+import signal
+
+if __name__ == "__main__":
+    # Until libraries are loaded, Ctrl-C ends the program at once: an exception amid
+    # their imports can get lost in a callback, or crash them.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# ruff: noqa: E402
 import pathlib
 import re
-import signal
 import sys
 import traceback
 

@@ -9,7 +9,7 @@ import threading
 import warnings
 from importlib import metadata
 
-from cloc_jax.runtime import kept_memory, os_errors
+from cloc_jax.runtime import interrupts, kept_memory, os_errors
 
 
 def environment() -> dict[str, str]:
@@ -74,3 +74,4 @@ def set_up_libraries(*, is_joint: bool) -> None:
     # Where it cannot be read or written, programs are compiled again: slower, no harm.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    interrupts.as_exceptions()

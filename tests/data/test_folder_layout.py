@@ -288,7 +288,7 @@ def test_unknown_order(tmp_path):
 
 def test_partly_numbered(tmp_path):
     make(tmp_path, {"0": 4, "1": 4, "unsure": 4})
-    refuse(tmp_path, "0, 1, unsure do not all start with a number.*data.order=")
+    refuse(tmp_path, "0, 1, unsure do not all start with a finite number.*data.order=")
 
 
 def test_same_number_twice(tmp_path):

@@ -134,7 +134,7 @@ def test_numbers_that_are_missing(names, absent):
     "names, message",
     [
         (["0", "nan", "1"], "the label nan, which means that there is no value"),
-        (["0", "1e999"], "do not all start with a number"),
+        (["0", "1e999"], "do not all start with a finite number"),
         (["0", "\x1b[31m"], "control characters"),
         (["0", os.fsdecode(b"\xe9")], "not UTF-8"),
         (["a", "b"], r"data.order=\('a', 'b'\)"),

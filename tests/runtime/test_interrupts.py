@@ -1,5 +1,6 @@
 """Signals are answered at once, whatever is being computed."""
 
+import pathlib
 import signal
 import subprocess
 import sys
@@ -37,3 +38,50 @@ def test_the_first_is_acknowledged_and_the_second_ends(name):
     process.send_signal(getattr(signal, name))
     assert process.wait(timeout=60) == 128 + getattr(signal, name)
     assert "--resume" in process.stderr.read()
+
+
+# A callback of the garbage collector, as JAX has one, is what the signal interrupts.
+COLLECTING = """
+import gc, os, signal, time
+from cloc_jax.runtime import interrupts
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+interrupts.as_exceptions()
+def callback(phase, info):
+    if phase == "start":
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+gc.callbacks.append(callback)
+try:
+    gc.collect()
+    gc.callbacks.clear()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_within_a_callback_is_not_lost():
+    process = subprocess.run(
+        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=50
+    )
+    assert process.stdout == "interrupted\n"
+    assert process.stderr == ""
+
+
+def test_ctrl_c_amid_the_imports_ends_the_program_at_once(tmp_path):
+    launch = pathlib.Path(__file__).parents[2] / "launch.py"
+    code = f"""
+import runpy, signal, sys
+class Interrupt:  # when the first module of this project is looked for
+    def find_spec(self, name, *_):
+        if name.startswith("cloc_jax"):
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["launch.py"]
+runpy.run_path({str(launch)!r}, run_name="__main__")
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert process.returncode == -signal.SIGINT
+    assert process.stderr == "" and not list(tmp_path.iterdir())

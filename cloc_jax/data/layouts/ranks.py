@@ -136,7 +136,8 @@ def _by_number(names: Sequence[str], what: str, where: str) -> tuple[str, ...]:
     if len(numbers) < len(names):
         raise ValueError(
             f"the order of the rank {what}s in {where} is unknown: {comma(names)} do "
-            "not all start with a number, and the alphabet is no order of grades. "
+            "not all start with a finite number, and the alphabet is no order of "
+            "grades. "
             f"Give them lowest rank first: {example}, rearranged."
         )
     counts = collections.Counter(numbers.values())

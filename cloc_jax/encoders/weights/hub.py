@@ -73,6 +73,10 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
     endpoint = endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     endpoint, limit = endpoint.rstrip("/"), _limit()
     url = library.hf_hub_url(repository, FILE, endpoint=endpoint)
+    console.print(
+        f"  downloading the weights {repository} from {endpoint}, once, into {folder}",
+        soft_wrap=True,
+    )
     with _explained(url):
         found = time_limits.within(
             limit, library.get_hf_file_metadata, url, endpoint=endpoint
@@ -83,10 +87,6 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             f"{url} has sha256 {stated} now, but {pinned} was asked for; leave out "
             "@sha256:… to take the new file, or get the old one by another way."
         )
-    console.print(
-        f"  downloading the weights {repository} from {endpoint}, once, into {folder}",
-        soft_wrap=True,
-    )
     with _explained(url):
         stored = time_limits.within(
             limit,
