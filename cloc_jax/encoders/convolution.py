@@ -4,8 +4,8 @@ XLA's gradients of a convolution are convolutions whose windows are as large as 
 image or have holes, and on a CPU those are slow, most of all the gradient of a 1x1
 kernel, which is no more than a matrix product. Here a k x k convolution is a sum over
 the k x k places of the window, each a matrix product of a shifted image with one
-[inputs, outputs] slice of the kernel. XLA's forward pass is kept where it is good, for
-windows above 1x1.
+[inputs, outputs] slice of the kernel. XLA's convolution is kept where it is good, for
+windows above 1x1 in the forward pass and, with stride 1, for the image's gradient.
 
 The platform is that which a program is lowered for, which need not be the one that
 traces it: a step may be compiled, and a trained network exported, for a GPU or a TPU
@@ -97,8 +97,13 @@ def _gradients_by_products(stride, pad, x, kernel, gradient):
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     batch, height, width, inputs = padded.shape
     rows, columns = ((n - 1) * stride + 1 for n in gradient.shape[1:3])
+    # Where nothing was left out, the image's gradient is a convolution like any other.
+    is_plain = stride == 1 and window > 1
     of_x = jnp.zeros_like(padded)
     of_kernel = []
+    # XLA copies the left factor of the kernel's products, transposed. Gradients on the
+    # left are copied once for all places, and if they are narrower for less.
+    is_turned = window > 1 or kernel.shape[3] < inputs
     for i in range(window):
         for j in range(window):
             shifted = lax.slice(
@@ -107,7 +112,12 @@ def _gradients_by_products(stride, pad, x, kernel, gradient):
                 (batch, i + rows, j + columns, inputs),
                 (1, stride, stride, 1),
             )
-            of_kernel.append(jnp.einsum("bhwi,bhwo->io", shifted, gradient))
+            if is_turned:
+                of_kernel.append(jnp.einsum("bhwo,bhwi->oi", gradient, shifted).T)
+            else:
+                of_kernel.append(jnp.einsum("bhwi,bhwo->io", shifted, gradient))
+            if is_plain:
+                continue
             # Back to the places that this slice was taken from.
             places = (
                 (0, 0, 0),
@@ -117,7 +127,11 @@ def _gradients_by_products(stride, pad, x, kernel, gradient):
             )
             zero = jnp.zeros((), x.dtype)
             of_x = of_x + lax.pad(gradient @ kernel[i, j].T, zero, places)
-    inner = of_x[:, pad : height - pad, pad : width - pad]
+    if is_plain:
+        turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
+        inner = _convolve_by_xla(gradient, turned, 1, window - 1 - pad)
+    else:
+        inner = of_x[:, pad : height - pad, pad : width - pad]
     return inner, jnp.stack(of_kernel).reshape(kernel.shape)
 
 
