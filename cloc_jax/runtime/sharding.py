@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -54,6 +55,20 @@ def mesh_of(devices: Sequence[Any], shape: Sequence[int] = ()) -> Mesh:
     # Explicit axes, the default, would refuse the contrast over a split batch.
     types = (AxisType.Auto,) * len(sizes)
     names = AXES[: len(sizes)]
+    slices = {getattr(device, "slice_index", 0) for device in devices}
+    if devices[0].platform == "tpu" and len(slices) > 1:
+        # `make_mesh` knows one slice. The first axis goes from slice to slice.
+        between = (len(slices), *(1 for _ in sizes[1:]))
+        if sizes[0] % len(slices):
+            raise ValueError(
+                f"mesh.shape is {sizes}, but the devices are {len(slices)} slices; its "
+                f"first number must be a multiple of {len(slices)}."
+            )
+        within = (sizes[0] // len(slices), *sizes[1:])
+        placed = mesh_utils.create_hybrid_device_mesh(
+            within, between, devices, allow_split_physical_axes=True
+        )
+        return Mesh(placed, names, axis_types=types)
     return jax.make_mesh(sizes, names, axis_types=types, devices=devices)
 
 

@@ -1,6 +1,8 @@
 """Programs from shapes alone are those of the run; the job compiles and reads them."""
 
 import json
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -153,3 +155,27 @@ def test_for_a_tpu(tmp_path):
     assert loss["program"] == "loss sorted" and loss["devices"] == 4
     assert loss["fits"] and loss["memory"] == 16 * 2**30
     assert loss["collectives"]["all-gather"]["count"] >= 1
+
+
+SLICES = """
+from cloc_jax.bench import targets
+target = targets.of_size(targets.parse("v5e:2x4"), 512)
+targets.set_up(target)
+from cloc_jax.runtime import sharding
+devices = targets.mesh_devices(target)
+slices = [d.slice_index for d in sharding.mesh_of(devices).devices.flat]
+assert slices == [0] * 256 + [1] * 256, slices
+split = sharding.mesh_of(devices, (4, 128)).devices
+assert [d.slice_index for d in split[:, 0]] == [0, 0, 1, 1]
+sharding.mesh_of(devices, (1, 512))
+"""
+
+
+@pytest.mark.tpu_compile
+def test_several_slices_of_tpus():
+    pytest.importorskip("libtpu", reason="the optional extra `compile-tpu`")
+    process = subprocess.run(
+        [sys.executable, "-c", SLICES], capture_output=True, text=True
+    )
+    last = process.stderr.strip().splitlines()[-1]
+    assert "(1, 512), but the devices are 2 slices; its first number must" in last
