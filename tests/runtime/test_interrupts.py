@@ -72,6 +72,7 @@ def test_ctrl_c_amid_the_imports_ends_the_program_at_once(tmp_path):
     launch = pathlib.Path(__file__).parents[2] / "launch.py"
     code = f"""
 import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it behind &
 class Interrupt:  # when the first module of this project is looked for
     def find_spec(self, name, *_):
         if name.startswith("cloc_jax"):
