@@ -93,46 +93,50 @@ def _gradients_by_xla(stride, pad, x, kernel, gradient):
 
 
 def _gradients_by_products(stride, pad, x, kernel, gradient):
-    window = kernel.shape[0]
+    of_kernel = _kernel_gradient(stride, pad, x, kernel, gradient)
+    if stride == 1 and kernel.shape[0] > 1:
+        # Nothing was left out, so it is a convolution like any other.
+        turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
+        around = kernel.shape[0] - 1 - pad
+        return _convolve_by_xla(gradient, turned, 1, around), of_kernel
+    return _image_gradient(stride, pad, x, kernel, gradient), of_kernel
+
+
+def _kernel_gradient(stride, pad, x, kernel, gradient):
+    window, _, inputs, outputs = kernel.shape
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    batch, height, width, inputs = padded.shape
     rows, columns = ((n - 1) * stride + 1 for n in gradient.shape[1:3])
-    # Where nothing was left out, the image's gradient is a convolution like any other.
-    is_plain = stride == 1 and window > 1
-    of_x = jnp.zeros_like(padded)
-    of_kernel = []
-    # XLA copies the left factor of the kernel's products, transposed. Gradients on the
-    # left are copied once for all places, and if they are narrower for less.
-    is_turned = window > 1 or kernel.shape[3] < inputs
+    # XLA copies the left factor of these products, transposed. Gradients on the left
+    # are copied once for all places, and if they are narrower for less.
+    is_turned = window > 1 or outputs < inputs
+    places = []
     for i in range(window):
         for j in range(window):
-            shifted = lax.slice(
-                padded,
-                (0, i, j, 0),
-                (batch, i + rows, j + columns, inputs),
-                (1, stride, stride, 1),
-            )
+            shifted = padded[:, i : i + rows : stride, j : j + columns : stride]
             if is_turned:
-                of_kernel.append(jnp.einsum("bhwo,bhwi->oi", gradient, shifted).T)
+                places.append(jnp.einsum("bhwo,bhwi->oi", gradient, shifted).T)
             else:
-                of_kernel.append(jnp.einsum("bhwi,bhwo->io", shifted, gradient))
-            if is_plain:
-                continue
-            # Back to the places that this slice was taken from.
+                places.append(jnp.einsum("bhwi,bhwo->io", shifted, gradient))
+    return jnp.stack(places).reshape(kernel.shape)
+
+
+def _image_gradient(stride, pad, x, kernel, gradient):
+    batch, height, width, inputs = x.shape
+    height, width = height + 2 * pad, width + 2 * pad
+    rows, columns = ((n - 1) * stride + 1 for n in gradient.shape[1:3])
+    zero = jnp.zeros((), x.dtype)
+    total = jnp.zeros((batch, height, width, inputs), x.dtype)
+    for i in range(kernel.shape[0]):
+        for j in range(kernel.shape[1]):
+            # Back to the places that the product was made from.
             places = (
                 (0, 0, 0),
                 (i, height - i - rows, stride - 1),
                 (j, width - j - columns, stride - 1),
                 (0, 0, 0),
             )
-            zero = jnp.zeros((), x.dtype)
-            of_x = of_x + lax.pad(gradient @ kernel[i, j].T, zero, places)
-    if is_plain:
-        turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
-        inner = _convolve_by_xla(gradient, turned, 1, window - 1 - pad)
-    else:
-        inner = of_x[:, pad : height - pad, pad : width - pad]
-    return inner, jnp.stack(of_kernel).reshape(kernel.shape)
+            total = total + lax.pad(gradient @ kernel[i, j].T, zero, places)
+    return total[:, pad : height - pad, pad : width - pad]
 
 
 convolve.defvjp(_forward, _backward)
