@@ -36,7 +36,8 @@ METHODS = {
     "clm": "CLM",
 }
 COMPARED = tuple(METHODS)[:10]
-# Methods that augment images in their own way, so that kept views are of no use.
+# Methods that augment images in their own way unless told otherwise, so that kept views
+# are of no use.
 OWN_VIEWS = ("rnc", "simclr", "supcon", "dino")
 BIASED = "biased "  # before the name of a setting: with biased training labels
 CONTROLLED = "cloc controlled"  # the critical margins are fixed, others learned

@@ -158,6 +158,17 @@ def test_methods_with_views_of_their_own_never_get_kept_ones():
     assert settings(frozen) == ["cloc", "biased cloc", "biased cloc controlled 1"]
 
 
+@pytest.mark.parametrize("where", ["settings", "changes"])
+def test_methods_told_to_augment_as_the_dataset_does_get_kept_views(where):
+    prefix = "/rnc:" if where == "changes" else ""
+    given = {where: [f"{prefix}method.rnc.augment=default"]}
+    partial = plan(
+        ["comparison"], methods=("dino", "rnc", "supcon"), protocol="partial", **given
+    )
+    views = {p.setting: p.config.encoder.views for p in partial.plans}
+    assert views == {"dino": 1, "rnc": 4, "supcon": 1}
+
+
 def test_settings_of_all_of_one_dataset_and_of_one_method():
     planned = plan(
         ["comparison", "bias"],

@@ -55,10 +55,10 @@ def settings_of(
 
     def one(name: str, method: str, more: Mapping[str, Any] | None = None) -> Setting:
         own = {"method.name": method} | base
-        if method in table_rows.OWN_VIEWS and config.encoder.views > 1:
+        given = dict(of_method.get(method, {}))
+        if config.encoder.views > 1 and _has_own_views(method, config, given):
             own["encoder.views"] = 1  # new images each time, through the frozen parts
-        own |= dict(of_method.get(method, {}))
-        return Setting(name, own | dict(more or {}))
+        return Setting(name, own | given | dict(more or {}))
 
     cloc = one("cloc", "cloc")
     has_cloc = "cloc" in methods
@@ -104,6 +104,14 @@ def settings_of(
 def controlled_name(value: float | int) -> str:
     """The setting whose critical margins are fixed at that value."""
     return f"{CONTROLLED} {value:g}"
+
+
+def _has_own_views(method: str, config: ConfigDict, given: Mapping[str, Any]) -> bool:
+    """Whether a method augments images in its own way, not in the dataset's."""
+    if method not in table_rows.OWN_VIEWS:
+        return False
+    augment = config.method[method].get("augment")  # DINO has no other way
+    return given.get(f"method.{method}.augment", augment) != "default"
 
 
 def _controlled(
