@@ -30,12 +30,13 @@ Finder = Callable[[str, Summary], Iterator[Evidence]]
 def as_study(summary: Summary) -> dict[str, Any]:
     """A summary of runs with what every study says of itself."""
     about = summary["about"]
-    trained = about["trainable_from"]
+    start = about["trainable_from"]
+    trained = f" trained from {start} on" if start else " trained whole"
     return {
         **summary,
         "command": summary["commands"][-1],
         "size": about["size"],
-        "encoder": f"{about['encoder']}{trained and f' trained from {trained} on'}",
+        "encoder": about["encoder"] + ("" if about["is_frozen"] else trained),
         "is_frozen": about["is_frozen"],
         "seeds": max(len(one["runs"]) for one in summary["settings"].values()),
     }

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import table_summaries
 
 from cloc_jax.scoring import predictions, seed_intervals
 from cloc_jax.studies import claims, table_evidence
@@ -152,6 +153,23 @@ def test_page_of_claims_from_a_summary(summary, tmp_path):
     assert "difference +0.100" in phases and "| holds |" in phases
     assert "Not tested: needs a GPU" in section(page, "CLOC outperforms other methods")
     assert "1. `python launch.py tables`" in page
+
+
+@pytest.mark.parametrize(
+    ("protocol", "data"),
+    [
+        ("frozen", "frozen resnet50"),
+        ("partial", "resnet50 trained from layer4 on"),
+        ("whole", "resnet50 trained whole"),
+    ],
+)
+def test_rows_say_which_part_of_the_encoder_was_trained(protocol, data, tmp_path):
+    made = table_summaries.full(protocol=protocol)
+    path = tmp_path / "summaries" / f"idrid-{protocol}.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(made))
+    claims.write_claims(tmp_path, tmp_path / "claims.md")
+    assert f"| IDRiD, 224x224, {data} | 3 |" in (tmp_path / "claims.md").read_text()
 
 
 def test_scores_that_disagree_are_both_named():
