@@ -32,7 +32,7 @@ from cloc_jax.build import saved_config
 from cloc_jax.jobs import command_line
 from cloc_jax.jobs.request import Request
 from cloc_jax.jobs.runners import RUNNERS
-from cloc_jax.runtime import os_errors, process_guard
+from cloc_jax.runtime import os_errors, process_guard, standard_streams
 from cloc_jax.runtime.printable import printable
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -66,9 +66,15 @@ def main(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 128 + signal.SIGINT
+    except SystemExit:  # nobody reads the output
+        if not _has_peers():
+            raise
+        code = standard_streams.UNREAD
     except Exception as error:
         problem = _sentence(error)
-        if problem:
+        if isinstance(error, BrokenPipeError) and standard_streams.has_no_reader():
+            code = standard_streams.UNREAD
+        elif problem:
             print(f"error: {printable(problem)}", file=sys.stderr)
             code = 2
         else:
@@ -179,6 +185,6 @@ def _is_ours(error: BaseException) -> bool:
 
 
 if __name__ == "__main__":
-    process_guard.open_standard_streams()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `launch.py … | head` ends quietly
-    sys.exit(main(sys.argv[1:]))
+    standard_streams.open_missing()
+    with standard_streams.reader_may_leave():
+        sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from cloc_jax.runtime import standard_streams
 from cloc_jax.runtime.printable import printable
 
 
@@ -24,6 +25,10 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise SystemExit(standard_streams.UNREAD)
 
 
 # No markup: names of files and ranks may hold brackets. A file has no width, and

@@ -11,15 +11,10 @@ import os
 import signal
 import sys
 
+from cloc_jax.runtime import standard_streams
+
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 LOST = 3  # exit code of a process that lost the others
-
-
-def open_standard_streams() -> None:
-    """Gives a process that was started without output somewhere to write to."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))
 
 
 def is_joint(coordinator: str) -> bool:
@@ -54,6 +49,5 @@ def guard() -> None:
 
 def give_up(code: int) -> None:
     """Ends the child at once, without waiting for processes that are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    standard_streams.drop_unread()
     os._exit(code)
