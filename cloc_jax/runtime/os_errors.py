@@ -31,6 +31,7 @@ ADVICE = {
     errno.EMFILE: "Too many files are open; raise the limit (ulimit -n).",
     errno.ENOMEM: "There is not enough memory; use smaller batches or images.",
 }
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 NO_MEMORY = "RESOURCE_EXHAUSTED: Out of memory"  # as XLA says it of a device
 BY_TEXT = (
     errno.ENOSPC,

@@ -4,7 +4,8 @@ config.json        the resolved configuration
 dataset.json       ranks, sizes and a fingerprint of the images it was started with,
                    the content of their files included
 history.jsonl      one row per epoch
-checkpoints/       to go on from while the run is under way
+checkpoints/       to go on from while the run is under way; empty in a finished run of
+                   a sweep or a study
 stages/<name>/     the model each finished stage handed over; <name>.json how it ended,
                    <name>.npz what the method needs besides the model to predict
 trunk/<mark>/      the frozen parts of the encoder, where their output was kept; beside
@@ -154,6 +155,11 @@ class RunFolder:
         if self.metrics.exists():
             raise FileExistsError(f"{self.path} holds a finished run.")
         for path in run_lock.leftovers(self.path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def drop_checkpoints(self) -> None:
+        """Removes the checkpoints of a finished run, which has its models."""
+        for path in self.checkpoints.glob("*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def clear_parts(self) -> None:

@@ -1,6 +1,5 @@
 """The summary of a sweep: means over seeds and folds, as JSON, CSV and a table."""
 
-import csv
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from cloc_jax.runtime import atomic_files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies.run_plan import FOLD, SEED, Plan
@@ -82,10 +82,8 @@ def write_csv(path: pathlib.Path, summary: Mapping[str, Any]) -> None:
             val = {f"val {name}": value for name, value in run["val"].items()}
             rows.append({"run": run["name"]} | val | run.get("test", {}))
     columns = {name: None for row in rows for name in row} or {"run": None}
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(columns))
-        writer.writeheader()
-        writer.writerows(rows)
+    table = [[row.get(name, "") for name in columns] for row in rows]
+    atomic_files.write_csv(path, [list(columns), *table])
 
 
 def show(summary: Mapping[str, Any], choose: str = "") -> None:

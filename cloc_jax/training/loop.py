@@ -92,6 +92,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         record = checkpoints.record()
         where = parts.method.stages[record["stage"]].name
         console.print(f"going on in stage {where} at step {record['step']}")
+    elif had_checkpoints and parts.method.stages[-1].name in folder.has_stages():
+        checkpoints.close()
+        return True  # all is trained, and only results are to be made again
     else:
         _check_beginning(folder, had_checkpoints)
     if processes.is_first():
@@ -135,7 +138,8 @@ def _is_finished(folder: RunFolder) -> bool:
     except checked_files.Damaged as error:
         console.print(f"{error.path} is damaged and made again", soft_wrap=True)
         return False
-    gone = "" if folder.checkpoints.is_dir() else "; its checkpoints were removed"
+    is_left = any(folder.checkpoints.glob("*"))
+    gone = "" if is_left else "; its checkpoints were removed"
     console.print(
         f"{folder.path} is finished, nothing is left to train{gone}. `launch.py "
         f"evaluate --run={folder.path}` makes its results again.",

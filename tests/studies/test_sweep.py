@@ -1,10 +1,13 @@
 """Sweeps: every combination once, runs side by side as if alone, one summary."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
-from tiny_runs import by_name, clean, final_state
+from damage import flip
+from tiny_runs import by_name, clean, final_state, tiny
 
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.studies import engines, run_plan, sweep
@@ -209,6 +212,31 @@ def test_another_sweep_keeps_its_folder(swept, place, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not a sweep"):
         sweep.sweep(frozen(), tmp_path, vary=[], seeds=1)
+
+
+def test_finished_runs_keep_no_checkpoints_and_results_can_be_made_again(
+    tmp_path, monkeypatch
+):
+    config = tiny(method__name="ce")
+    first = sweep.sweep(config, tmp_path, vary=[], seeds=1)
+    run = RunFolder(tmp_path / "seed=0")
+    assert not any(run.checkpoints.iterdir())
+    flip(run.metrics, 40)
+    monkeypatch.setattr(loop, "StageRun", None)  # nothing is trained again
+    assert sweep.sweep(config, tmp_path, vary=[], seeds=1) == first
+
+
+def test_a_full_disk_ends_the_sweep(tmp_path, monkeypatch):
+    tried = []
+
+    def train(plans, folder):
+        tried.append(plans[0].name)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "checkpoints/1")
+
+    monkeypatch.setattr(training_tasks, "train", train)
+    with pytest.raises(OSError, match=r"No space left.*checkpoints/1"):
+        sweep.sweep(tiny(method__name="ce"), tmp_path, vary=[], seeds=3)
+    assert tried == ["seed=0"]
 
 
 def test_a_run_that_cannot_be_trained_is_an_error_or_listed(tmp_path):

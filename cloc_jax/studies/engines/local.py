@@ -69,6 +69,8 @@ def _try(plans: Sequence[Plan], folder: pathlib.Path) -> dict[str, str]:
     except interrupts.Interrupted:
         raise
     except (ValueError, OSError, ArithmeticError) as error:
+        if isinstance(error, OSError) and error.errno in os_errors.NO_ROOM:
+            raise  # the other runs would not get further
         why = os_errors.sentence(error) or str(error)
     except Exception as error:
         traceback.print_exc()

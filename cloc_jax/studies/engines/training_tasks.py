@@ -80,6 +80,8 @@ def _train_alone(one: Plan, folder: pathlib.Path) -> None:
         loop.train(one.config, run, resume=run.config.exists())
         parts = assembly.build(one.config, run)
         run_scores.score(TrainedRun(one.config, run, parts), parts)
+        if processes.is_first():
+            run.drop_checkpoints()  # many runs would fill a disk with them
 
 
 def _held(run: RunFolder) -> Any:
