@@ -18,10 +18,11 @@ from cloc_jax.studies.tables import table_job, table_plans
 def rebuild(arguments: argparse.Namespace) -> int:
     """Makes the page from summaries alone."""
     made = table_job.rebuild(
-        pathlib.Path(arguments.source),
-        pathlib.Path(arguments.target or arguments.source),
+        [pathlib.Path(source) for source in arguments.source],
+        pathlib.Path(arguments.target or arguments.source[0]),
         only=arguments.only,
         data=arguments.data,
+        kept=pathlib.Path(arguments.summaries) if arguments.summaries else None,
     )
     print(f"written to {' and '.join(map(str, made))}")
     return 0

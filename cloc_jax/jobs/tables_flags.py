@@ -125,9 +125,11 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--from",
         dest="source",
-        default="",
+        action="append",
+        default=[],
         metavar="DIR",
-        help="train nothing; make the page from the summaries in this folder",
+        help="train nothing; make the page from the summaries in this folder; repeat "
+        "the flag for those of several machines, which are merged",
     )
     p.add_argument(
         "--to",
@@ -140,5 +142,6 @@ def add(p: argparse.ArgumentParser) -> None:
         "--summaries",
         default="",
         metavar="DIR",
-        help="folder of the summaries (default: summaries in that of --run)",
+        help="folder for the summaries (default: summaries in that of --run; with "
+        "--from none)",
     )

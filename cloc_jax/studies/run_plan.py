@@ -64,8 +64,7 @@ def plan_runs(
         for name, value in overrides.items():
             set_field(own, name, value)
         finite_settings.check(own)
-        parts = [setting.name, f"fold={fold}" if folds else "", f"seed={seed}"]
-        name = re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
+        name = run_name(setting.name, seed, fold if folds else None)
         plans.append(Plan(name, setting.name, overrides, own))
     if len({p.name for p in plans}) < len(plans):
         raise ValueError("two of the runs are the same; give each value once.")
@@ -85,6 +84,12 @@ def by_setting(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
     for plan in plans:
         found.setdefault(plan.setting, []).append(plan)
     return found
+
+
+def run_name(setting: str, seed: int, fold: int | None = None) -> str:
+    """The name of the folder of a run."""
+    parts = [setting, "" if fold is None else f"fold={fold}", f"seed={seed}"]
+    return re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
 
 
 def set_field(config: ConfigDict, name: str, value: Any) -> None:

@@ -118,7 +118,7 @@ def test_the_page_in_docs_is_that_of_its_summaries(tmp_path):
     kept = ROOT / "docs" / "tables"
     if not kept.is_dir():
         pytest.skip("docs has no summaries")
-    made = table_job.rebuild(kept, tmp_path, only=list(table_rows.TABLES), data=[])
+    made = table_job.rebuild([kept], tmp_path, only=list(table_rows.TABLES), data=[])
     assert made[0].read_text() == (ROOT / "docs" / tables_page.MARKDOWN).read_text()
 
 
@@ -289,10 +289,10 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
 
 def test_a_page_from_summaries_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="there is none"):
-        table_job.rebuild(tmp_path, tmp_path, only=["comparison"], data=[])
+        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ValueError, match="a.json is not one"):
-        table_job.rebuild(tmp_path, tmp_path, only=["comparison"], data=[])
+        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
     with pytest.raises(ValueError, match="--root is 'moon=x'"):
         tables._named(["moon=x"], "--root", tables_flags.DATASETS)
 

@@ -68,7 +68,7 @@ def summarize(
         "ranks": scores["ranks"],
         "critical": scores["critical"],
         "about": _about(first, scores),
-        "controlled": _controlled(settings, scores["critical"]),
+        "controlled": controlled(settings, scores["critical"]),
         "settings": settings,
         "unfinished": unfinished,
     }
@@ -230,7 +230,7 @@ def _about(run: RunFolder, scores: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[str, str]:
+def controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[str, str]:
     """Of the margins that were tried the one with the fewest errors on validation."""
     found = {}
     for kind in ("", BIASED):

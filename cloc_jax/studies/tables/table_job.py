@@ -23,7 +23,7 @@ from cloc_jax.studies.engines.driver import (
 )
 from cloc_jax.studies.engines.task_files import is_finished, make_tasks
 from cloc_jax.studies.run_plan import Plan
-from cloc_jax.studies.tables import summaries
+from cloc_jax.studies.tables import merged_summaries, summaries
 from cloc_jax.studies.tables.table_plans import Planned, Request, how_to_get
 
 SUMMARIES = "summaries"  # in the folder of the runs
@@ -58,9 +58,7 @@ def write(
       kept: folder of the summaries.
     """
     found = make_summaries(folder)
-    kept.mkdir(parents=True, exist_ok=True)
-    for one in found:
-        write_json(kept / f"{one['dataset']}-{one['protocol']}.json", one)
+    _keep(found, kept)
     shown = [one for one in found if one["dataset"] in request.data]
     absent = {name: how_to_get(name) for name in planned.absent}
     sections = tables_page.sections(
@@ -70,16 +68,39 @@ def write(
 
 
 def rebuild(
-    source: pathlib.Path, to: pathlib.Path, *, only: Sequence[str], data: Sequence[str]
+    sources: Sequence[pathlib.Path],
+    to: pathlib.Path,
+    *,
+    only: Sequence[str],
+    data: Sequence[str],
+    kept: pathlib.Path | None = None,
 ) -> list[pathlib.Path]:
-    """Writes the page from summaries alone; of `data`, or of all datasets."""
-    found = summaries.read(source)
+    """Writes the page from summaries alone.
+
+    Args:
+      sources: folders of summaries, which are merged.
+      to: folder of the page.
+      only: tables to show.
+      data: datasets to show; all of them where there is none.
+      kept: folder where the merged summaries go.
+    """
+    found = [one for source in sources for one in summaries.read(source)]
+    found = merged_summaries.merge(found)
+    if kept:
+        _keep(found, kept)
     shown = [one for one in found if not data or one["dataset"] in data]
     wanted = list(data) or [*published.DATASETS, "clap2015"]
     here = {one["dataset"] for one in shown}
     absent = {name: how_to_get(name) for name in wanted if name not in here}
     sections = tables_page.sections(shown, only=only, data=data, absent=absent)
     return tables_page.write(to, sections, shown)
+
+
+def _keep(found: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None:
+    """Writes summaries under their usual names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in found:
+        write_json(folder / f"{one['dataset']}-{one['protocol']}.json", dict(one))
 
 
 def make_summaries(folder: pathlib.Path) -> list[dict[str, Any]]:

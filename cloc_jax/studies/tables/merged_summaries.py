@@ -1,0 +1,77 @@
+"""Summaries of runs that were trained on several machines, made one.
+
+Their folders need not be shared: one machine trains some methods, another the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloc_jax.studies import run_plan
+from cloc_jax.studies.tables import summaries
+
+Summary = dict[str, Any]
+# In these, runs of one dataset and protocol may differ by setting or machine.
+OWN = ("views", "max_epochs", "learning_rate", "encoder_learning_rate", "device")
+
+
+def merge(found: Sequence[Summary]) -> list[Summary]:
+    """One summary for each dataset and protocol, with the settings of all of them.
+
+    ValueError where they cannot stand in one table: other images or another encoder, or
+    other runs of the same setting.
+    """
+    merged: dict[tuple[str, str], Summary] = {}
+    for one in found:
+        key = (one["dataset"], one["protocol"])
+        merged[key] = _both(merged[key], one) if key in merged else one
+    return list(merged.values())
+
+
+def _both(first: Summary, second: Summary) -> Summary:
+    title = f"{first['dataset']}-{first['protocol']}"
+    _check_same_data(title, first, second)
+    settings = dict(first["settings"])
+    for name, setting in second["settings"].items():
+        before = settings.get(name, setting)
+        if _results(before) != _results(setting):
+            raise ValueError(
+                f"{title}: the summaries have other runs of {name!r}, of which the "
+                "mean cannot be told without the runs themselves. Give only one "
+                "folder with a summary that has this setting."
+            )
+        # Only a summary with CLOC's runs knows what is paired with them.
+        settings[name] = setting | before
+    left = {**first["unfinished"], **second["unfinished"]}
+    finished = {
+        f"{first['dataset']},{first['protocol']},"
+        + run_plan.run_name(name, run["seed"], run["fold"])
+        for name, setting in settings.items()
+        for run in setting["runs"]
+    }
+    return {
+        **{k: v for k, v in first.items() if k != "integrity"},
+        "commands": list(dict.fromkeys([*first["commands"], *second["commands"]])),
+        "controlled": summaries.controlled(settings, first["critical"]),
+        "settings": settings,
+        "unfinished": {run: why for run, why in left.items() if run not in finished},
+    }
+
+
+def _check_same_data(title: str, first: Summary, second: Summary) -> None:
+    pairs = [(first, second, name) for name in ("ranks", "critical")]
+    about = first["about"], second["about"]
+    pairs += [(*about, name) for name in about[0] if name not in OWN]
+    differs = [name for one, other, name in pairs if one[name] != other.get(name)]
+    if differs:
+        name = differs[0]
+        values = (one[name] for one in (about if name in about[0] else (first, second)))
+        raise ValueError(
+            f"{title}: {name} is {' in one summary and '.join(map(str, values))} in "
+            "another, so that they cannot stand in one table."
+        )
+
+
+def _results(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What its runs found, in the order of seeds; times differ by machine."""
+    runs = [{k: v for k, v in run.items() if k != "stages"} for run in setting["runs"]]
+    return sorted(runs, key=lambda run: (run["seed"], run["fold"] or 0))
