@@ -392,8 +392,17 @@ def _page(page: Page) -> str:
 def _data(study: Mapping[str, Any]) -> str:
     name = DATASETS.get(study["dataset"], study["dataset"])
     size = "x".join(map(str, study["size"]))
-    frozen = "frozen " if study["is_frozen"] else ""
-    return f"{name}, {size}, {frozen}{study['encoder']}"
+    return f"{name}, {size}, {_encoder(study)}"
+
+
+def _encoder(study: Mapping[str, Any]) -> str:
+    """Which encoder it was, and what of it was trained."""
+    if study["is_frozen"]:
+        return f"frozen {study['encoder']}"
+    start = study.get("trainable_from")
+    if start is None:  # studies of earlier versions do not say
+        return study["encoder"]
+    return f"{study['encoder']} trained {f'from {start} on' if start else 'whole'}"
 
 
 def _cell(value: Any) -> str:

@@ -75,4 +75,5 @@ def _about(config: ConfigDict) -> dict[str, Any]:
         "relabel": list(config.data.relabel),
         "encoder": config.encoder.name,
         "is_frozen": config.encoder.frozen,
+        "trainable_from": config.encoder.trainable_from,
     }

@@ -30,14 +30,13 @@ Finder = Callable[[str, Summary], Iterator[Evidence]]
 def as_study(summary: Summary) -> dict[str, Any]:
     """A summary of runs with what every study says of itself."""
     about = summary["about"]
-    start = about["trainable_from"]
-    trained = f" trained from {start} on" if start else " trained whole"
     return {
         **summary,
         "command": summary["commands"][-1],
         "size": about["size"],
-        "encoder": about["encoder"] + ("" if about["is_frozen"] else trained),
+        "encoder": about["encoder"],
         "is_frozen": about["is_frozen"],
+        "trainable_from": about["trainable_from"],
         "seeds": max(len(one["runs"]) for one in summary["settings"].values()),
     }
 

@@ -68,3 +68,21 @@ def test_a_cut_study_is_named(studies, tmp_path):
     assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith(f"error: {path} is damaged: it is not valid JSON")
     assert not (tmp_path / "claims.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("about", "encoder"),
+    [
+        ({"trainable_from": ""}, "frozen resnet50"),
+        ({"trainable_from": "", "is_frozen": False}, "resnet50 trained whole"),
+        (
+            {"trainable_from": "layer4", "is_frozen": False},
+            "resnet50 trained from layer4 on",
+        ),
+        ({"is_frozen": False}, "resnet50"),  # of an earlier version
+    ],
+)
+def test_rows_of_studies_say_what_was_trained(about, encoder, studies, tmp_path):
+    (studies / "collapse.json").write_text(json.dumps(STUDY | about))
+    claims.write_claims(studies, tmp_path / "claims.md")
+    assert f"| KOA, 120x200, {encoder} | 3 |" in (tmp_path / "claims.md").read_text()
