@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax.build import assembly
 from cloc_jax.build.trained_run import TrainedRun
-from cloc_jax.report import finished_run, html_page
+from cloc_jax.report import finished_run, html_page, unmet_margins
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -30,4 +30,6 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
             f"boundary {name}  crossed by {rates['crossing_rate']:.3f} of all images, "
             f"error rate between neighbours {rates['error_rate'] or 0:.3f}"
         )
+    if warning := unmet_margins.sentence(results.get("violated", {})):
+        console.print(f"Warning: {warning}", soft_wrap=True)
     console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)

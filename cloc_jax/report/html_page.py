@@ -16,6 +16,7 @@ from cloc_jax.report import (
     published,
     run_files,
     thumbnails,
+    unmet_margins,
     written_numbers,
 )
 from cloc_jax.runtime import atomic_files
@@ -107,6 +108,7 @@ def write_report(
         margin_sum=sum(row["value"] for row in margin_rows),
         margin_limit=margins.get("limit"),
         is_too_wide=_is_too_wide(margins),
+        unmet=unmet_margins.sentence(scores.get("violated") or {}),
         readouts=_readouts(run, scores),
         collapsed=_collapsed(margin_rows),
         collapsed_below=COLLAPSED,

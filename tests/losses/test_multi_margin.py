@@ -349,6 +349,22 @@ def test_zero_when_every_margin_is_met(algorithm):
     assert value(z, y, 4 * m, algorithm) > 0
 
 
+@both
+def test_margins_have_no_influence_while_no_triplet_keeps_them(algorithm):
+    # Features as those after a ReLU: all cosines are near 1.
+    z = 4 + jax.random.normal(jax.random.key(5), (16, 32))
+    y = jnp.arange(16) % 4
+    margins = [jnp.full(3, 0.5), jnp.array([0.6, 1.0, 0.5])]
+    for m in margins:
+        assert float(violations(z, y, m).share.min()) == 1.0
+    first, second = (GRADIENTS[algorithm](z, y, m)["mean"] for m in margins)
+    assert not np.isclose(first[0], second[0])  # the value is another
+    np.testing.assert_array_equal(first[1][0], second[1][0])
+    # The order of ranks is not used: any relabelling gives the same network.
+    shuffled = GRADIENTS[algorithm](z, jnp.array([2, 0, 3, 1])[y], margins[0])["mean"]
+    np.testing.assert_allclose(shuffled[1][0], first[1][0], rtol=1e-4, atol=1e-8)
+
+
 @every
 def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     # s = 0 to the positive and t = -1 + 1 to the negative, without rounding.

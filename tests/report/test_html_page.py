@@ -422,6 +422,21 @@ def test_collapsed_margins_are_noted(tmp_path):
     assert "Collapse" not in read_page(tmp_path).text
 
 
+def test_margins_without_influence_are_noted(tmp_path):
+    scores = make_run(tmp_path, list("012"), margins={"0|1": 0.5, "1|2": 0.6})
+    for violated, is_noted in (
+        ({"0|1": 1.0, "1|2": 0.9995}, True),
+        ({"0|1": 1.0, "1|2": None}, True),  # no triplets there
+        ({"0|1": 1.0, "1|2": 0.99}, False),
+        ({"0|1": None, "1|2": None}, False),
+    ):
+        scores["violated"] = violated
+        (tmp_path / "metrics.json").write_text(json.dumps(scores))
+        assert (
+            "does not depend on the margins" in read_page(tmp_path).text
+        ) == is_noted
+
+
 def test_pictures_of_boundaries_come_with_their_names(tmp_path):
     ranks = list("0123")
     make_run(tmp_path, ranks, skip=["nearest_0.jpg"])

@@ -147,6 +147,21 @@ def test_what_differs_from_the_paper_is_said(tmp_path):
     assert "Frozen parts: the whole encoder" in frozen
 
 
+def test_margins_without_influence_are_noted(tmp_path):
+    said = "Margins had no influence here"
+    found = full()
+    for one in found["settings"].values():
+        for run in one["runs"]:
+            run["violated"] = {"0|1": 1.0, "1|2": 0.9999}
+    _, text, html = page(tmp_path, [found], only=list(table_rows.TABLES))
+    assert text.count(said) == html.count(said) == 3  # not in the comparison
+    found["settings"]["cloc"]["runs"][0]["violated"]["0|1"] = 0.9
+    _, text, _ = page(tmp_path, [found], only=["controllability", "ablations"])
+    assert said not in text
+    _, text, _ = page(tmp_path, [full()], only=["ablations"])  # of an earlier version
+    assert said not in text
+
+
 def test_protocols_stand_below_each_other(tmp_path):
     few = summary("idrid", "whole", {"cloc": setting()})
     found, _, _ = page(tmp_path, [full(), few], only=["comparison"], data=["idrid"])

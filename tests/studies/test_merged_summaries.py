@@ -56,6 +56,17 @@ def test_pairs_are_kept_from_the_summary_that_has_them():
     assert made["settings"][name]["paired_variance"]["with"] == "cloc"
 
 
+def test_summaries_of_earlier_versions_say_less_of_a_run():
+    whole, first, second = parts()
+    for run in second["settings"]["cloc"]["runs"]:
+        run["violated"] = {"0|1": 1.0}
+    for halves in ([first, second], [second, first]):
+        (made,) = merged_summaries.merge(halves)
+        runs = made["settings"]["cloc"]["runs"]
+        assert [run.pop("violated") for run in runs] == 3 * [{"0|1": 1.0}]
+        assert runs == whole["settings"]["cloc"]["runs"]
+
+
 def test_what_cannot_stand_in_one_table():
     _, first, second = parts()
     other = copy.deepcopy(second)

@@ -39,8 +39,13 @@ def _both(first: Summary, second: Summary) -> Summary:
                 "mean cannot be told without the runs themselves. Give only one "
                 "folder with a summary that has this setting."
             )
-        # Only a summary with CLOC's runs knows what is paired with them.
-        settings[name] = setting | before
+        # Only a summary with CLOC's runs knows what is paired with them, and those of
+        # earlier versions say less of a run.
+        runs = [
+            other | one
+            for one, other in zip(_by_seed(before), _by_seed(setting), strict=True)
+        ]
+        settings[name] = setting | before | {"runs": runs}
     left = {**first["unfinished"], **second["unfinished"]}
     finished = {
         f"{first['dataset']},{first['protocol']},"
@@ -72,6 +77,10 @@ def _check_same_data(title: str, first: Summary, second: Summary) -> None:
 
 
 def _results(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What its runs found, in the order of seeds; times differ by machine."""
-    runs = [{k: v for k, v in run.items() if k != "stages"} for run in setting["runs"]]
-    return sorted(runs, key=lambda run: (run["seed"], run["fold"] or 0))
+    """What its runs found; times differ by machine."""
+    names = ("seed", "fold", "scores", "val", "margins")
+    return [{name: run[name] for name in names} for run in _by_seed(setting)]
+
+
+def _by_seed(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return sorted(setting["runs"], key=lambda run: (run["seed"], run["fold"] or 0))

@@ -111,6 +111,7 @@ def _one(run: RunFolder) -> dict[str, Any]:
             for stage in found["stages"]
         ],
         "margins": found["margins"],
+        "violated": found.get("violated", {}),
     }
 
 
