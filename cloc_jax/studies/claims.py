@@ -287,11 +287,11 @@ def write_claims(
         )
     _check_target(target, must_exist=add)
     page = _read_page(target.read_text(encoding="utf-8")) if add else Page({}, [])
-    newest = [study["command"] for _, study in studies]
+    newest = [command for _, study in studies for command in _commands(study)]
     rows = {}
     for claim in CLAIMS:
         before = page.rows.get(claim.text, ())
-        kept = [row for row in before if row.command not in newest]
+        kept = [row for row in before if not set(row.commands) & set(newest)]
         rows[claim.text] = kept + _rows(claim, studies)
     text = _page(Page(rows, list(dict.fromkeys([*page.commands, *newest]))))
     atomic_files.write_text(target, text)
@@ -320,8 +320,8 @@ def _check_target(target: pathlib.Path, *, must_exist: bool) -> None:
 class Row(NamedTuple):
     """A row of a claim's table."""
 
-    cells: tuple[str, ...]  # as they are written, without the command
-    command: str
+    cells: tuple[str, ...]  # as they are written, without the commands
+    commands: tuple[str, ...]
 
 
 class Page(NamedTuple):
@@ -339,12 +339,17 @@ def _rows(claim: Claim, studies: list[tuple[str, dict[str, Any]]]) -> list[Row]:
     return [
         Row(
             tuple(_cell(c) for c in (_data(study), study["seeds"], *evidence)),
-            study["command"],
+            _commands(study),
         )
         for kind, study in studies
         for find in claim.finds
         for evidence in find(kind, study)
     ]
+
+
+def _commands(study: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that made a study; tables may come from several."""
+    return tuple(study.get("commands") or [study["command"]])
 
 
 def _read_page(text: str) -> Page:
@@ -356,8 +361,9 @@ def _read_page(text: str) -> Page:
         title, *lines = section.splitlines()
         found[title] = []
         for line in [line for line in lines if line.startswith("| ")][1:]:
-            *cells, number = re.split(r"(?<!\\) \| ", line[2:-2])
-            found[title].append(Row(tuple(cells), commands[number.strip("[]")]))
+            *cells, numbers = re.split(r"(?<!\\) \| ", line[2:-2])
+            of_row = tuple(commands[n] for n in re.findall(r"\d+", numbers))
+            found[title].append(Row(tuple(cells), of_row))
     return Page(found, list(commands.values()))
 
 
@@ -375,7 +381,10 @@ def _page(page: Page) -> str:
     for claim in CLAIMS:
         lines += [f"## {claim.text}", "", f"Paper: {claim.where}.", ""]
         rows = page.rows[claim.text]
-        written = [(*row.cells, f"[{numbers[row.command]}]") for row in rows]
+        written = [
+            (*row.cells, ", ".join(f"[{numbers[c]}]" for c in row.commands))
+            for row in rows
+        ]
         if written:
             head, *others = (f"| {' | '.join(cells)} |" for cells in (HEAD, *written))
             lines += [head, "|" + "---|" * len(HEAD), *others, ""]

@@ -172,6 +172,25 @@ def test_rows_say_which_part_of_the_encoder_was_trained(protocol, data, tmp_path
     assert f"| IDRiD, 224x224, {data} | 3 |" in (tmp_path / "claims.md").read_text()
 
 
+def test_rows_of_several_commands_name_them_all_and_replace_those_of_each(tmp_path):
+    target = tmp_path / "claims.md"
+    kept = tmp_path / "summaries"
+    kept.mkdir()
+
+    def write(commands, add):
+        made = table_summaries.full() | {"commands": commands}
+        (kept / "idrid-partial.json").write_text(json.dumps(made))
+        claims.write_claims(tmp_path, target, add=add)
+        return target.read_text()
+
+    first = write(["first"], add=False)
+    both = write(["first", "second"], add=True)
+    assert both.count("[1], [2] |") == first.count("[1] |") > 0
+    assert "| [1] |" not in both
+    assert "1. `first`\n2. `second`\n" in both
+    assert write(["second"], add=True).count("| [2] |") == first.count("| [1] |")
+
+
 def test_scores_that_disagree_are_both_named():
     found = table_evidence._evidence(
         "a against b",
