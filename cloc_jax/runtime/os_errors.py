@@ -8,14 +8,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 
+GO_ON = "An interrupted run goes on with --resume, a sweep with the same command."
 # What can be done, by kind of error; the sentence has the file and the system's words.
 ADVICE = {
-    errno.ENOSPC: "Make room on that disk; what was written before is whole, and an "
-    "interrupted run goes on with --resume.",
+    errno.ENOSPC: f"Make room on that disk; what was written before is whole. {GO_ON}",
     errno.EDQUOT: "The quota there is used up: make room; what was written before is "
-    "whole, and an interrupted run goes on with --resume.",
+    f"whole. {GO_ON}",
     errno.EFBIG: "Files may not grow further there (ulimit -f, or the file system); "
-    "raise the limit: an interrupted run goes on with --resume.",
+    f"raise the limit. {GO_ON}",
     errno.EACCES: "Change its permissions, or give another place.",
     errno.EPERM: "Change its permissions, or give another place.",
     errno.EROFS: "Give a place that can be written to.",
