@@ -244,9 +244,9 @@ def _remarks(
         # Runs of earlier versions do not say.
         if runs and all(unmet_margins.are_unmet(r.get("violated", {})) for r in runs):
             found.append(
-                "Margins had no influence here: next to no triplet of test images "
-                "keeps its margin in any of CLOC's runs, and then the gradient of the "
-                "contrast does not depend on them."
+                "Next to no triplet of test images keeps its margin in any of CLOC's "
+                "runs. While that is so in training, the gradient of the contrast does "
+                "not depend on the margins."
             )
     if summary and table == "time":
         found.append(f"Ours: {summary['about']['device']}.")

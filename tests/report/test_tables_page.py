@@ -148,7 +148,7 @@ def test_what_differs_from_the_paper_is_said(tmp_path):
 
 
 def test_margins_without_influence_are_noted(tmp_path):
-    said = "Margins had no influence here"
+    said = "does not depend on the margins"
     found = full()
     for one in found["settings"].values():
         for run in one["runs"]:
