@@ -192,12 +192,12 @@ def _sweep(p: argparse.ArgumentParser) -> None:
 
 
 def _engine(p: argparse.ArgumentParser) -> None:
-    group = p.add_argument_group("many machines")
+    group = p.add_argument_group("several runs at a time, here or on other machines")
     group.add_argument(
         "--engine",
         choices=("local", "slurm", "ray"),
         default="local",
-        help="who trains the runs: this process, SLURM's job arrays, or a Ray cluster "
+        help="who trains the runs: this machine, SLURM's job arrays, or a Ray cluster "
         "(default: local)",
     )
     group.add_argument(
@@ -205,14 +205,15 @@ def _engine(p: argparse.ArgumentParser) -> None:
         type=at_least(0),
         default=0,
         metavar="N",
-        help="of slurm and ray: tasks at a time (default: as many as there is room)",
+        help="tasks at a time; of local: processes that share the cores, or the GPUs "
+        "(default: this process alone), of slurm and ray as many as there is room",
     )
     group.add_argument(
         "--hours",
         type=float,
         default=24.0,
         metavar="H",
-        help="of slurm and ray: that a task may take before it is stopped, to go on "
+        help="with workers: that a task may take before it is stopped, to go on "
         "from its checkpoint (default: 24)",
     )
     group.add_argument(
@@ -220,7 +221,7 @@ def _engine(p: argparse.ArgumentParser) -> None:
         type=at_least(0),
         default=2,
         metavar="N",
-        help="of slurm and ray: of a task that died or took too long (default: 2)",
+        help="with workers: of a task that died or took too long (default: 2)",
     )
     group.add_argument(
         "--option",

@@ -39,7 +39,7 @@ def run_sweep(request: Request) -> int:
         )
         return not any(cell["unfinished"] for cell in summary["cells"])
 
-    return run_many("sweep", run, request, is_local=found.is_local)
+    return run_many("sweep", run, request, is_in_process=found.is_in_process)
 
 
 def engine_options(arguments: argparse.Namespace) -> "engines.Options":
@@ -140,9 +140,9 @@ def run_tables(request: Request) -> int:
     def run(place: pathlib.Path) -> bool:
         return tables.make(asked, request, options, place)
 
-    is_local = options.is_local and not request.arguments.dry_run
+    is_in_process = options.is_in_process and not request.arguments.dry_run
     place = pathlib.Path(request.arguments.run)
-    return run_many("tables", run, request, is_local=is_local, place=place)
+    return run_many("tables", run, request, is_in_process=is_in_process, place=place)
 
 
 def run_many(
@@ -150,11 +150,11 @@ def run_many(
     run: Callable[[pathlib.Path], bool | None],
     request: Request,
     *,
-    is_local: bool = True,
+    is_in_process: bool = True,
     place: pathlib.Path | None = None,
 ) -> int:
     """A job of many runs, in a folder of its own; 1 where `run` gives False."""
-    if is_local:
+    if is_in_process:
         start(request.arguments)
     from cloc_jax.runtime import interrupts
 
@@ -166,7 +166,7 @@ def run_many(
         print(again, file=sys.stderr)
         return 128 + stop.number
     except KeyboardInterrupt:
-        if is_local:
+        if is_in_process:
             raise
         print(again, file=sys.stderr)
         return 128 + signal.SIGINT

@@ -31,6 +31,13 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "cloc_jax"
 
 
+def usable_cores() -> list[int]:
+    """Cores that this process may use, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def _report_thread(error: threading.ExceptHookArgs) -> None:
     """Says in a line what ended a thread, where the system is to blame."""
     said = os_errors.sentence(error.exc_value) if error.exc_value else ""
@@ -58,7 +65,7 @@ def set_up_libraries(*, is_joint: bool) -> None:
     threading.excepthook = _report_thread
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
     is_asked = bool(re.search(r"device_count|^\d+$", asked))
-    if (os.cpu_count() or 1) > 1 and not is_joint and not is_asked:
+    if len(usable_cores()) > 1 and not is_joint and not is_asked:
         # XLA leaves a core idle in many operations; two devices share a batch better,
         # and every batch is even. GPUs are used all the same where there are some.
         jax.config.update("jax_num_cpu_devices", 2)

@@ -52,7 +52,7 @@ def sweep(
     settings = combinations(vary)
     choice.check(choose, per, settings)
     plans = plan_runs(
-        config, settings, seeds=seeds, folds=chosen, is_resolved=options.is_local
+        config, settings, seeds=seeds, folds=chosen, is_resolved=options.is_in_process
     )
     run(plans, folder, options)
     splits = ("val",) if choose else ("val", "test")

@@ -26,7 +26,8 @@ DRIVER = """
 import sys
 import launch
 code = launch.main(sys.argv[1:])
-assert "jax" not in sys.modules or "--engine=local" in sys.argv, "the driver loads JAX"
+loads = "--engine=local" in sys.argv and "--workers=2" not in sys.argv
+assert loads or "jax" not in sys.modules, "the driver loads JAX"
 sys.exit(code)
 """
 
@@ -98,6 +99,32 @@ def test_submitit_with_a_worker_killed(serial, tmp_path):
     assert "it goes on from where it was" in said
     logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
     assert "going on in stage" in logs
+
+
+@pytest.mark.slow
+def test_workers_of_this_machine_with_one_killed(serial, tmp_path):
+    process = start(tmp_path, "runs", "--engine=local", "--workers=2")
+    runs = tmp_path / "runs"
+    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+    os.kill(pid, signal.SIGKILL)
+    said = finish(process, runs, serial)
+    assert "it goes on from where it was" in said
+    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
+    assert "going on in stage" in logs
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_workers_of_this_machine_and_the_command_goes_on(serial, tmp_path):
+    options = ["--engine=local", "--workers=2"]
+    process = start(tmp_path, "runs", *options)
+    runs = tmp_path / "runs"
+    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert "goes on with the same command" in said
+    assert not claim_files._started(pid)
+    finish(start(tmp_path, "runs", *options), runs, serial)
 
 
 @pytest.mark.slow

@@ -29,14 +29,16 @@ class Options(NamedTuple):
     """Where and how runs are trained."""
 
     engine: str = "local"
-    workers: int = 0  # tasks at a time; 0 for as many as there is room for
+    # Tasks at a time; 0 for as many as there is room for, or one of the local engine.
+    workers: int = 0
     hours: float = 24.0  # that a task may take before it is stopped and retried
     retries: int = 2  # of a task that died or took too long
     settings: Mapping[str, Any] = {}  # the engine's own
 
     @property
-    def is_local(self) -> bool:
-        return self.engine == "local"
+    def is_in_process(self) -> bool:
+        """Whether this process trains the runs itself."""
+        return self.engine == "local" and self.workers <= 1
 
 
 LOCAL = Options()
@@ -62,11 +64,11 @@ def carry_out(
         cannot be trained as it is set is listed like any other that fails.
       entries: what the list of runs says of each besides its settings, by name.
     """
-    engine = _engine(options.engine)
+    engine = _engine(options)
     listed = list_runs(folder, plans, is_open=is_open, entries=entries)
     _remove_damaged_results(folder, plans)
     waiting = [p for p in plans if not is_finished(folder, p)]
-    if options.is_local and not is_open:
+    if options.is_in_process and not is_open:
         # Before anything is made; elsewhere workers say it of their own runs.
         from cloc_jax.studies.engines import training_tasks
 
@@ -224,16 +226,21 @@ def _note_failures(
             (folder / FAILED).unlink()
 
 
-def _engine(name: str) -> Engine:
-    """The engine of that name; ValueError where it is not known or not installed."""
-    if name == "local":
+def _engine(options: Options) -> Engine:
+    """What trains the runs; ValueError where it is not known or not installed."""
+    name = options.engine
+    if options.is_in_process:
         from cloc_jax.studies.engines import local
 
         return local.train
     if name not in ENGINES:
         raise ValueError(f"--engine is {name!r}; use one of {', '.join(ENGINES)}.")
     # Late: both are optional.
-    from cloc_jax.studies.engines import ray, slurm
+    from cloc_jax.studies.engines import local_workers, ray, slurm
 
-    engine: Engine = {"slurm": slurm.train, "ray": ray.train}[name]
-    return engine
+    engines: dict[str, Engine] = {
+        "local": local_workers.train,
+        "slurm": slurm.train,
+        "ray": ray.train,
+    }
+    return engines[name]

@@ -1,4 +1,4 @@
-"""The local engine: this process trains one task after the other."""
+"""The local engine without workers: this process trains one task after the other."""
 
 import pathlib
 import time

@@ -1,4 +1,4 @@
-"""What SLURM and Ray share: tasks are submitted, watched, retried and listed."""
+"""What engines with workers share: tasks are submitted, watched, retried, listed."""
 
 import pathlib
 import time

@@ -1,4 +1,4 @@
-"""A worker: one process that trains one task, started by SLURM or Ray.
+"""A worker: one process that trains one task, started by whichever engine.
 
     python -m cloc_jax.studies.engines.worker TASK.json
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from cloc_jax.studies.engines import claim_files, driver, task_files
 
@@ -69,19 +69,38 @@ def _is_ours(error: BaseException) -> bool:
 class Child:
     """A worker process that its parent starts and stops."""
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(
+        self,
+        path: pathlib.Path,
+        *,
+        cores: Sequence[int] = (),
+        variables: Mapping[str, str] | None = None,
+    ):
+        """Starts it.
+
+        Args:
+          path: of the task.
+          cores: that it may use; all where there are none.
+          variables: of its environment, besides those of the task.
+        """
         environment, place = task_files.environment_of(path)
         self.log = path.with_suffix(".log")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, str(path)],
                 cwd=place,
-                env=environment,
+                env=environment | dict(variables or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_end_with_parent(os.getpid()),
+                preexec_fn=_first(os.getpid(), cores),
+                # Ctrl-C is for the parent, which stops its children in its own way.
+                process_group=0,
             )
+
+    def code(self) -> int | None:
+        """Its exit code; None while it works."""
+        return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> int:
         """Its exit code; one that takes longer is stopped, and counts as dead."""
@@ -125,7 +144,7 @@ def reason(log: pathlib.Path) -> str:
     return f"{last} (see {log})"
 
 
-def _end_with_parent(parent: int) -> Callable[[], None]:
+def _first(parent: int, cores: Sequence[int]) -> Callable[[], None]:
     """What a child does first: a parent that is killed takes it along."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -135,6 +154,8 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
             library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:  # the parent was gone before that
                 os._exit(128 + signal.SIGTERM)
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores)
 
     return prepare
 

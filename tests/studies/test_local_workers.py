@@ -1,0 +1,114 @@
+"""Workers of this machine: their shares of it, their ends, and what they train."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from ml_collections import ConfigDict
+
+from cloc_jax.runtime import environment
+from cloc_jax.studies.engines import local_workers, task_files
+from cloc_jax.studies.engines.driver import Options
+from cloc_jax.studies.engines.task_files import Task
+from cloc_jax.studies.run_plan import Plan
+
+# In place of Python: says what it may use, and ends when it is asked to.
+WORKER = """#!/bin/sh
+trap 'echo saved; exit 143' TERM
+echo "cores $(grep Cpus_allowed_list /proc/self/status | cut -f2)"
+echo "gpus $CUDA_VISIBLE_DEVICES"
+while true; do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch):
+    """Files of two tasks whose workers never end by themselves."""
+    script = tmp_path / "python"
+    script.write_text(WORKER)
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    config = ConfigDict({"seed": 0})
+    tasks = [Task(n, (Plan(n, "one", {"seed": 0}, config),)) for n in ("a", "b")]
+    return [task_files.write(task, tmp_path) for task in tasks]
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Sets how many cores and GPUs there seem to be."""
+
+    def make(cores, gpus=0):
+        monkeypatch.setattr(environment, "usable_cores", lambda: list(range(cores)))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+        monkeypatch.setattr(local_workers, "GPUS", tmp_path / "gpus")
+        for i in range(gpus):
+            (tmp_path / "gpus" / f"0000:{i:02x}:00.0").mkdir(parents=True)
+
+    return make
+
+
+def wait_for(log, text):
+    end = time.monotonic() + 30
+    while text not in (log.read_text() if log.exists() else ""):
+        assert time.monotonic() < end, f"{text} is not in {log}"
+        time.sleep(0.05)
+
+
+def test_every_core_and_gpu_is_in_one_share(machine, monkeypatch):
+    machine(7)
+    found = local_workers.shares(3)
+    assert [list(share.cores) for share in found] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert all(share.variables == {} for share in found)
+    machine(8, gpus=4)
+    found = local_workers.shares(2)
+    assert [s.variables["CUDA_VISIBLE_DEVICES"] for s in found] == ["0,1", "2,3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    found = local_workers.shares(2)
+    assert [s.variables["CUDA_VISIBLE_DEVICES"] for s in found] == ["5", "7"]
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert all(share.variables == {} for share in local_workers.shares(2))
+
+
+def test_more_workers_than_the_machine_has_room_for_are_refused(machine):
+    machine(2)
+    with pytest.raises(ValueError, match="may use 2 cores; use 2 at most"):
+        local_workers.LocalWorkers(Options(workers=3))
+    machine(64, gpus=2)
+    with pytest.raises(ValueError, match="may use 2 GPUs; use 2 at most"):
+        local_workers.LocalWorkers(Options(workers=3))
+
+
+@pytest.mark.skipif(
+    len(environment.usable_cores()) < 2, reason="a share for each needs two cores"
+)
+def test_workers_keep_to_their_share_and_give_it_back(paths, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    cores = environment.usable_cores()[:2]
+    monkeypatch.setattr(environment, "usable_cores", lambda: cores)
+    workers = local_workers.LocalWorkers(Options(workers=2))
+    jobs = workers.submit(paths)
+    for job, core in zip(jobs, cores, strict=True):
+        wait_for(job.child.log, f"cores {core}\n")
+        assert workers.code(job) is None
+    os.kill(jobs[1].child._process.pid, signal.SIGKILL)
+    jobs[1].child.wait()
+    assert workers.code(jobs[1]) == -signal.SIGKILL
+    jobs[1].child.log.unlink()
+    again = workers.submit(paths[1:])
+    wait_for(again[0].child.log, f"cores {cores[1]}\n")
+    for job in (jobs[0], again[0]):
+        workers.cancel(job)
+        assert job.child.code() == 143
+        assert "saved" in job.child.log.read_text()
+
+
+def test_one_that_takes_too_long_is_stopped(paths, machine):
+    machine(1)
+    workers = local_workers.LocalWorkers(Options(workers=1, hours=1e-9))
+    [job] = workers.submit(paths[:1])
+    wait_for(job.child.log, "gpus")
+    assert workers.code(job) == "its worker took more than 1e-09 hours"
+    assert "saved" in job.child.log.read_text()
