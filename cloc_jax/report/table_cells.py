@@ -124,7 +124,7 @@ def common_differences(summary: Summary) -> list[str]:
 
 
 def row_differences(summary: Summary, places: Sequence[Place]) -> str:
-    """What is particular to the runs of a row: epochs, and another encoder."""
+    """What is particular to the runs of a row: epochs, encoder, views and precision."""
     found = []
     for place in places:
         setting = summary["settings"].get(place.setting)
@@ -147,6 +147,8 @@ def row_differences(summary: Summary, places: Sequence[Place]) -> str:
             text += f", {setting['encoder']}"
         if setting["views"] < summary["about"]["views"]:
             text += ", new views each time"
+        if setting.get("dtype", "float32") != "float32":  # earlier ones do not say
+            text += f", in {setting['dtype']}"
         found.append(text)
     return "; ".join(dict.fromkeys(found))
 

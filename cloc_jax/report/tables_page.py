@@ -249,13 +249,27 @@ def _remarks(
                 "not depend on the margins."
             )
     if summary and table == "time":
-        found.append(f"Ours: {summary['about']['device']}.")
+        found.append(_devices(grid, summary))
         if summary["about"]["is_frozen"]:
             found.append(
                 "On kept features the runs of a setting are one program; the time is "
                 "that of all of them."
             )
     return found
+
+
+def _devices(grid: Grid, summary: Summary) -> str:
+    """Where runs were timed; those that share a machine have fewer devices each."""
+    common = summary["about"]["device"]
+    found: dict[str, list[str]] = {}
+    for row in grid.rows:
+        setting = summary["settings"].get(row.places[0].setting)
+        if setting:  # earlier ones do not say
+            found.setdefault(setting.get("device", common), []).append(row.title)
+    if len(found) < 2:
+        return f"Ours: {next(iter(found), common)}."
+    parts = [f"{', '.join(titles)} on {device}" for device, titles in found.items()]
+    return f"Ours: {'; '.join(parts)}."
 
 
 def _collapse(title: str, summary: Summary) -> Block | None:

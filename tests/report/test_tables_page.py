@@ -147,6 +147,20 @@ def test_what_differs_from_the_paper_is_said(tmp_path):
     assert "Frozen parts: the whole encoder" in frozen
 
 
+def test_precision_and_devices_of_single_rows_are_said(tmp_path):
+    one = full()
+    one["settings"]["ce"] |= {"dtype": "bfloat16", "device": "cpu x1"}
+    _, text, html = page(tmp_path, [one], only=["comparison", "time"])
+    said = {
+        r[0]: r[-1] for title in ("CLOC", "Cross-entropy") for r in rows(text, title)
+    }
+    assert said["Cross-entropy"].endswith(" epochs, in bfloat16")
+    assert "float" not in said["CLOC"]
+    for shown in (text, html):
+        assert "CLOC, phase one, CLOC, phase two on cpu x2" in shown
+        assert "; Cross-entropy on cpu x1." in shown
+
+
 def test_margins_without_influence_are_noted(tmp_path):
     said = "does not depend on the margins"
     found = full()

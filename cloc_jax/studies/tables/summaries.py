@@ -80,6 +80,7 @@ def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
     ranks = found[0].read_metrics()["ranks"]
     configs = [run.read_config() for run in found]
     folds = [run.get(FOLD) for run in runs]
+    devices = {run.read_metrics()["environment"]["device"] for run in found}
     summary = {
         "runs": [
             _one(run) | {"seed": entry[SEED], "fold": fold}
@@ -87,7 +88,9 @@ def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
         ],
         "encoder": configs[0]["encoder"]["name"],
         "views": configs[0]["encoder"]["views"],
+        "dtype": configs[0]["encoder"]["dtype"],
         "max_epochs": configs[0]["train"]["max_epochs"],
+        "device": " and ".join(sorted(devices)),
         "together": len(found) if configs[0]["encoder"]["frozen"] else 1,
     }
     # With folds the runs have other test images each: their spread says it all.
