@@ -90,14 +90,19 @@ def test_bfloat16_stays_bfloat16():
 
 
 @pytest.mark.parametrize(
-    "window, pad, convolutions, products",
-    [(1, 0, 0, 3), (3, 1, 2, 9)],  # of 3x3, only the kernel's gradient is products
+    "dtype, channels, window, pad, convolutions, products",
+    [
+        ("float32", 2, 1, 0, 0, 3),
+        ("float32", 256, 3, 1, 2, 9),  # only the kernel's gradient is products
+        ("bfloat16", 2, 3, 1, 2, 9),
+        ("bfloat16", 256, 3, 1, 0, 27),
+    ],
 )
 def test_the_form_is_that_of_the_platform_a_program_is_for(
-    window, pad, convolutions, products
+    dtype, channels, window, pad, convolutions, products
 ):
-    x = jnp.ones((1, 4, 4, 2), jnp.float32)
-    kernel = jnp.ones((window, window, 2, 2), jnp.float32)
+    x = jnp.ones((1, 4, 4, channels), dtype)
+    kernel = jnp.ones((window, window, channels, channels), dtype)
     step = jax.jit(
         jax.value_and_grad(lambda x, k: jnp.sum(convolve(x, k, 1, pad) ** 2), (0, 1))
     )
