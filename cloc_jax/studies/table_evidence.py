@@ -131,7 +131,11 @@ def _compared(
     """Two settings by accuracy and MAE, where both have runs."""
     if first in study["settings"] and second in study["settings"]:
         found = {score: _difference(study, first, second, score) for score in SCORES}
-        yield _evidence(f"{own} against {title}", found)
+        settings = study["settings"]
+        has_folds = "images_variance" not in settings[first]
+        is_paired = has_folds or _kept_pair(settings, first, second)
+        more = "" if is_paired else ", images not paired"
+        yield _evidence(f"{own} against {title}{more}", found)
 
 
 def _evidence(
@@ -171,10 +175,27 @@ def _scores(study: Summary, setting: str, score: str) -> list[float]:
 def _paired(study: Summary, first: str, second: str, score: str) -> float:
     """Variance over test images of the difference of two settings.
 
+    Where the machines that trained them shared no folder, it is not known; then as if
+    each had its own test images, which is more, as images that are hard for one tend to
+    be hard for the other.
+    """
+    settings = study["settings"]
+    kept = _kept_pair(settings, first, second)
+    if kept:
+        return kept.get(score, math.nan)
+    alone = (settings[name]["images_variance"][FINAL] for name in (first, second))
+    return sum(variances.get(score, math.nan) for variances in alone)
+
+
+def _kept_pair(
+    settings: Mapping[str, Any], first: str, second: str
+) -> Mapping[str, Any]:
+    """What is known of the difference of two settings on the same images.
+
     One of the two is what all others are held against, so it is kept by the other.
     """
     for name, other in ((first, second), (second, first)):
-        kept = study["settings"][name].get("paired_variance", {})
-        if kept.get("with") == other and score in kept:
-            return kept[score]
-    return math.nan
+        kept = settings[name].get("paired_variance", {})
+        if kept.get("with") == other:
+            return kept
+    return {}

@@ -96,6 +96,24 @@ def summary(tmp_path_factory):
     return summaries.summarize(folder, listed, {})
 
 
+def test_without_pairs_the_interval_is_wider_and_says_so(summary):
+    find = table_evidence.outperforms(["ce"])
+    [paired] = find("tables", summary)
+    settings = {
+        name: {k: v for k, v in one.items() if k != "paired_variance"}
+        for name, one in summary["settings"].items()
+    }
+    [alone] = find("tables", {**summary, "settings": settings})
+    assert paired.setting == "CLOC against Cross-entropy"
+    assert alone.setting == "CLOC against Cross-entropy, images not paired"
+    widths = []
+    for kept in (summary["settings"], settings):
+        study = {**summary, "settings": kept}
+        *_, ends = table_evidence._difference(study, "cloc", "ce", "accuracy")
+        widths.append(ends.high - ends.low)
+    assert 0 < widths[0] < widths[1]
+
+
 def test_differences_are_those_of_paired_images(summary):
     kept = summary["settings"]["ce"]["paired_variance"]
     assert kept["with"] == "cloc"
