@@ -10,7 +10,7 @@ windows above 1x1 in the forward pass and, with stride 1, for the image's gradie
 CPUs that multiply bfloat16 do so at twice the speed of float32. XLA uses that only for
 products whose factors are [rows, inputs] and [inputs, outputs] in memory and whose
 result is float32; all others, convolutions too, it computes in float32. So in bfloat16
-all is such products, but for windows over few channels.
+all is such products, except windows over few channels.
 
 The platform is that which a program is lowered for, which need not be the one that
 traces it: a step may be compiled, and a trained network exported, for a GPU or a TPU
@@ -106,7 +106,7 @@ def _product(rows, columns):
 
 
 def _padded(x, pad):
-    return jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    return jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0))) if pad else x
 
 
 def _forward(x, kernel, stride, pad):
@@ -136,7 +136,7 @@ def _gradients_by_products(stride, pad, x, kernel, gradient):
     of_kernel = _kernel_gradient(stride, pad, x, kernel, gradient)
     if stride == 1 and kernel.shape[0] > 1:
         # Nothing was left out, so it is a convolution like any other.
-        turned = _turned(jnp.flip(kernel, (0, 1)), (0, 1, 3, 2))
+        turned = _transposed(jnp.flip(kernel, (0, 1)), (0, 1, 3, 2))
         around = kernel.shape[0] - 1 - pad
         return _convolve_by_products(gradient, turned, 1, around), of_kernel
     return _image_gradient(stride, pad, x, kernel, gradient), of_kernel
@@ -158,12 +158,12 @@ def _kernel_gradient(stride, pad, x, kernel, gradient):
             elif x.dtype != jnp.bfloat16:
                 places.append(jnp.einsum("bhwi,bhwo->io", shifted, gradient))
             else:
-                turned = _turned(shifted, (3, 0, 1, 2)).reshape(inputs, -1)
+                turned = _transposed(shifted, (3, 0, 1, 2)).reshape(inputs, -1)
                 places.append(_product(turned, gradient.reshape(-1, outputs)))
     return jnp.stack(places).reshape(kernel.shape).astype(kernel.dtype)
 
 
-def _turned(x, axes):
+def _transposed(x, axes):
     """x transposed; in bfloat16 so that XLA does not make that a part of a product.
 
     It would compute such products in float32, or refuse them.
@@ -179,7 +179,7 @@ def _image_gradient(stride, pad, x, kernel, gradient):
     precise = jnp.promote_types(x.dtype, jnp.float32)
     zero = jnp.zeros((), precise)
     total = jnp.zeros((batch, height, width, inputs), precise)
-    turned = _turned(kernel, (0, 1, 3, 2))
+    turned = _transposed(kernel, (0, 1, 3, 2))
     for i in range(kernel.shape[0]):
         for j in range(kernel.shape[1]):
             # Back to the places that the product was made from.

@@ -205,23 +205,24 @@ def _engine(p: argparse.ArgumentParser) -> None:
         type=at_least(0),
         default=0,
         metavar="N",
-        help="tasks at a time; of local: processes that share the cores, or the GPUs "
-        "(default: this process alone), of slurm and ray as many as there is room",
+        help="tasks at a time; local: processes that share the cores or GPUs (default: "
+        "this process alone); slurm, ray: any number by default",
     )
     group.add_argument(
         "--hours",
         type=float,
-        default=24.0,
+        default=None,
         metavar="H",
-        help="with workers: that a task may take before it is stopped, to go on "
-        "from its checkpoint (default: 24)",
+        help="with workers: time limit of a task, which then goes on from its "
+        "checkpoint (default: 24 with slurm and ray, none with local)",
     )
     group.add_argument(
         "--retries",
         type=at_least(0),
         default=2,
         metavar="N",
-        help="with workers: of a task that died or took too long (default: 2)",
+        help="with workers: how often to retry a task that died or took too long "
+        "(default: 2)",
     )
     group.add_argument(
         "--option",

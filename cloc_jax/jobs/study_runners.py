@@ -1,6 +1,7 @@
 """Runners of jobs that train many runs, or read what many runs found."""
 
 import argparse
+import math
 import pathlib
 import signal
 import sys
@@ -51,8 +52,17 @@ def engine_options(arguments: argparse.Namespace) -> "engines.Options":
             f"--option={arguments.option[0]} is for another engine; add --engine=slurm "
             "or --engine=ray, or leave it out."
         )
-    if arguments.hours <= 0:
-        raise ValueError(f"--hours is {arguments.hours:g}; use more than 0.")
+    if arguments.engine == "local" and arguments.workers > 1 and arguments.coordinator:
+        raise ValueError(
+            "--workers are processes that each train runs of their own, --coordinator "
+            "is for processes that train each run together; leave out one of them."
+        )
+    # A queue has limits, which a run must stay below; on this machine there is none.
+    hours = arguments.hours
+    if hours is None:
+        hours = math.inf if arguments.engine == "local" else 24.0
+    if hours <= 0:
+        raise ValueError(f"--hours is {hours:g}; use more than 0.")
     settings = {}
     for text in arguments.option:
         name, separator, value = text.partition("=")
@@ -62,7 +72,7 @@ def engine_options(arguments: argparse.Namespace) -> "engines.Options":
     return engines.Options(
         arguments.engine,
         arguments.workers,
-        arguments.hours,
+        hours,
         arguments.retries,
         settings,
     )
@@ -154,10 +164,12 @@ def run_many(
     place: pathlib.Path | None = None,
 ) -> int:
     """A job of many runs, in a folder of its own; 1 where `run` gives False."""
-    if is_in_process:
-        start(request.arguments)
     from cloc_jax.runtime import interrupts
 
+    if is_in_process:
+        start(request.arguments)
+    else:
+        interrupts.as_exceptions()
     place = place or run_folder(request, name)
     again = f"stopped; the {name} in {place} goes on with the same command."
     try:

@@ -259,7 +259,7 @@ def _remarks(
 
 
 def _devices(grid: Grid, summary: Summary) -> str:
-    """Where runs were timed; those that share a machine have fewer devices each."""
+    """Where runs were timed, row by row if they differ."""
     common = summary["about"]["device"]
     found: dict[str, list[str]] = {}
     for row in grid.rows:

@@ -17,9 +17,13 @@ def environment() -> dict[str, str]:
     import jax
 
     devices = jax.devices()
+    cores, all_cores = len(usable_cores()), os.cpu_count() or 1
+    share = ""
+    if devices[0].platform == "cpu" and cores < all_cores:
+        share = f" on {cores} of {all_cores} cores"
     packages = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
     return {
-        "device": f"{devices[0].device_kind} x{len(devices)}",
+        "device": f"{devices[0].device_kind} x{len(devices)}{share}",
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in packages},
     }

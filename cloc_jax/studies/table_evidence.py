@@ -1,7 +1,8 @@
 """What the runs behind the paper's tables say about its claims.
 
 Settings are compared on the same test images. The interval of a difference covers other
-seeds and other test images (`cloc_jax.scoring.seed_intervals`), with the images paired.
+seeds and other test images (`cloc_jax.scoring.seed_intervals`), with the images paired
+where one machine has trained both settings.
 """
 
 import math
@@ -105,7 +106,8 @@ def lower_errors(rate: str, *, is_biased: bool) -> Finder:
             score = f"{rate} {boundary}"
             after, before, ends = _difference(study, fixed, f"{kept}cloc", score)
             yield Evidence(
-                f"{boundary}, {fixed.removeprefix(kept)}",
+                f"{boundary}, {fixed.removeprefix(kept)}"
+                + _pairing(study, fixed, f"{kept}cloc"),
                 f"{before:.3f} → {after:.3f}, difference "
                 f"{verdicts.signed(after - before, ends)}",
                 verdicts.of_interval(ends, is_lower_better=True),
@@ -131,10 +133,7 @@ def _compared(
     """Two settings by accuracy and MAE, where both have runs."""
     if first in study["settings"] and second in study["settings"]:
         found = {score: _difference(study, first, second, score) for score in SCORES}
-        settings = study["settings"]
-        has_folds = "images_variance" not in settings[first]
-        is_paired = has_folds or _kept_pair(settings, first, second)
-        more = "" if is_paired else ", images not paired"
+        more = _pairing(study, first, second)
         yield _evidence(f"{own} against {title}{more}", found)
 
 
@@ -159,9 +158,7 @@ def _difference(
 ) -> tuple[float, float, Interval]:
     """Both means, and the interval of the first minus the second."""
     own, other = (_scores(study, name, score) for name in (first, second))
-    images = 0.0  # folds: the runs had other test images each
-    if "images_variance" in study["settings"][first]:
-        images = _paired(study, first, second, score)
+    images = _over_images(study, first, second, score)
     ends = seed_intervals.of_difference(own, other, images)
     return float(np.mean(own)), float(np.mean(other)), ends
 
@@ -172,19 +169,30 @@ def _scores(study: Summary, setting: str, score: str) -> list[float]:
     return [math.nan if value is None else value for value in found]
 
 
-def _paired(study: Summary, first: str, second: str, score: str) -> float:
-    """Variance over test images of the difference of two settings.
+def _over_images(study: Summary, first: str, second: str, score: str) -> float:
+    """Variance of the difference of two settings over other test images.
 
     Where the machines that trained them shared no folder, it is not known; then as if
     each had its own test images, which is more, as images that are hard for one tend to
     be hard for the other.
     """
     settings = study["settings"]
+    alone = [settings[name].get("images_variance") for name in (first, second)]
+    if not any(alone):
+        return 0.0  # folds: the runs had other test images each
     kept = _kept_pair(settings, first, second)
     if kept:
-        return kept.get(score, math.nan)
-    alone = (settings[name]["images_variance"][FINAL] for name in (first, second))
-    return sum(variances.get(score, math.nan) for variances in alone)
+        return float(kept.get(score, math.nan))
+    known = [one[FINAL] if one else {} for one in alone]
+    return float(sum(one.get(score, math.nan) for one in known))
+
+
+def _pairing(study: Summary, first: str, second: str) -> str:
+    """What the evidence says where the images of two settings are not paired."""
+    settings = study["settings"]
+    has_images = any("images_variance" in settings[name] for name in (first, second))
+    is_paired = not has_images or _kept_pair(settings, first, second)
+    return "" if is_paired else ", images not paired"
 
 
 def _kept_pair(
@@ -195,7 +203,7 @@ def _kept_pair(
     One of the two is what all others are held against, so it is kept by the other.
     """
     for name, other in ((first, second), (second, first)):
-        kept = settings[name].get("paired_variance", {})
+        kept: Mapping[str, Any] = settings[name].get("paired_variance", {})
         if kept.get("with") == other:
             return kept
     return {}

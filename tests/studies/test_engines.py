@@ -32,10 +32,11 @@ sys.exit(code)
 """
 
 
-def start(place, run, *arguments, **environment):
-    """A driver that is at work."""
+def start(place, run, *arguments, program=("-c", DRIVER), **environment):
+    """A driver that is at work, in a group of processes of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *SWEEP, f"--run={run}", *arguments],
+        [sys.executable, *program, *SWEEP, f"--run={run}", *arguments],
+        start_new_session=True,
         cwd=place,
         env=os.environ
         | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": "1"}
@@ -116,14 +117,18 @@ def test_workers_of_this_machine_with_one_killed(serial, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_stops_workers_of_this_machine_and_the_command_goes_on(serial, tmp_path):
     options = ["--engine=local", "--workers=2"]
-    process = start(tmp_path, "runs", *options)
+    # As a terminal does it: a signal to the whole group of launch.py.
+    process = start(tmp_path, "runs", *options, program=[str(ROOT / "launch.py")])
     runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT, said
     assert "goes on with the same command" in said
     assert not claim_files._started(pid)
+    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
+    assert "stopping as soon as all is saved" in logs
+    assert "ended at once" not in logs
     finish(start(tmp_path, "runs", *options), runs, serial)
 
 

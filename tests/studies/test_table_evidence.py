@@ -114,6 +114,17 @@ def test_without_pairs_the_interval_is_wider_and_says_so(summary):
     assert 0 < widths[0] < widths[1]
 
 
+def test_one_fold_against_several_has_no_interval(summary):
+    settings = {name: dict(one) for name, one in summary["settings"].items()}
+    for name in ("paired_variance", "images_variance"):
+        settings["ce"].pop(name)
+    study = {**summary, "settings": settings}
+    [found] = table_evidence.outperforms(["ce"])("tables", study)
+    assert found.verdict == "not shown"
+    *_, ends = table_evidence._difference(study, "cloc", "ce", "accuracy")
+    assert np.isnan(ends).all()
+
+
 def test_differences_are_those_of_paired_images(summary):
     kept = summary["settings"]["ce"]["paired_variance"]
     assert kept["with"] == "cloc"

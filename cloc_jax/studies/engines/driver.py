@@ -235,7 +235,7 @@ def _engine(options: Options) -> Engine:
         return local.train
     if name not in ENGINES:
         raise ValueError(f"--engine is {name!r}; use one of {', '.join(ENGINES)}.")
-    # Late: both are optional.
+    # Late: what two of them need is optional.
     from cloc_jax.studies.engines import local_workers, ray, slurm
 
     engines: dict[str, Engine] = {

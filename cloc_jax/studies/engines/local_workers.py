@@ -5,17 +5,21 @@ all of them: much of a short run, such as loading, compiling and its report, kee
 core busy only. With GPUs each worker has some of these as well.
 """
 
+import importlib.util
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from cloc_jax.runtime import environment
-from cloc_jax.studies.engines import driver, remote, worker
+from cloc_jax.runtime.console import console
+from cloc_jax.studies.engines import driver, remote, task_files, worker
 from cloc_jax.studies.engines.task_files import Task
 
 GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
+TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/{}"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 T = TypeVar("T")
 
@@ -40,16 +44,18 @@ class LocalWorkers:
 
     def __init__(self, options: driver.Options):
         self.limit = options.workers
-        self._seconds = options.hours * 3600
+        self._hours = options.hours
         self._free = shares(options.workers)
+        self._started: list[worker.Child] = []
 
     def submit(self, paths: Sequence[pathlib.Path]) -> list[Job]:
         """One process for each."""
-        end = time.monotonic() + self._seconds
+        end = time.monotonic() + self._hours * 3600
         jobs = []
         for path in paths:
             share = self._free.pop(0)
             child = worker.Child(path, cores=share.cores, variables=share.variables)
+            self._started.append(child)
             jobs.append(Job(child, share, end))
         return jobs
 
@@ -58,26 +64,45 @@ class LocalWorkers:
         code: int | None | str = job.child.code()
         if code is None and time.monotonic() > job.end:
             job.child.stop()
-            code = f"its worker took more than {self._seconds / 3600:g} hours"
+            code = f"its worker took more than {self._hours:g} hours"
         if code is not None:
+            self._started.remove(job.child)
             self._free.append(job.share)
         return code
 
     def cancel(self, job: Job) -> None:
-        """Asks the worker to save what it has, and waits for its end."""
-        job.child.stop()
+        """Asks the worker to save what it has; `close` waits for its end."""
+        job.child.ask_to_stop()
+
+    def close(self) -> None:
+        """Stops the workers that are still at work."""
+        busy = [child for child in self._started if child.code() is None]
+        if busy:
+            console.print(f"stopping {len(busy)} workers as soon as all is saved")
+        for child in busy:
+            child.ask_to_stop()
+        for child in busy:
+            child.stop()
 
 
 def shares(workers: int) -> list[Share]:
     """This machine in equal parts; ValueError where it has too little for that."""
-    cores = environment.usable_cores()
-    gpus = _gpus()
-    for kind, count in (("GPUs", len(gpus)), ("cores", len(cores))):
-        if 0 < count < workers:
-            raise ValueError(
-                f"--workers is {workers}, but this process may use {count} {kind}; "
-                f"use {count} at most."
-            )
+    if sys.platform != "linux":
+        raise ValueError(
+            f"--workers is {workers}, but only Linux can give processes cores of their "
+            "own; leave it out."
+        )
+    cores, gpus = _neighbours(environment.usable_cores()), _gpus()
+    if 0 < len(gpus) < workers:
+        raise ValueError(
+            f"--workers is {workers}, but this process may use {len(gpus)} GPUs; use "
+            "that many at most, or JAX_PLATFORMS=cpu to train on the cores."
+        )
+    if len(cores) < workers:
+        raise ValueError(
+            f"--workers is {workers}, but this process may use {len(cores)} cores; use "
+            "that many at most."
+        )
     return [
         Share(own, {VISIBLE: ",".join(some)} if some else {})
         for own, some in zip(_parts(cores, workers), _parts(gpus, workers), strict=True)
@@ -88,19 +113,52 @@ def train(
     tasks: Sequence[Task], folder: pathlib.Path, options: driver.Options
 ) -> dict[str, str]:
     """Trains tasks side by side; why runs did not finish, by their name."""
-    return remote.train(LocalWorkers(options), tasks, folder, options)
+    workers = LocalWorkers(options)
+    console.print(
+        f"{options.workers} workers; what they say is in {folder / task_files.FOLDER}",
+        soft_wrap=True,
+    )
+    try:
+        return remote.train(workers, tasks, folder, options)
+    finally:
+        workers.close()
 
 
 def _parts(items: Sequence[T], count: int) -> list[Sequence[T]]:
-    """Neighbours stay together: cores that share a cache, GPUs that share a link."""
     ends = [len(items) * i // count for i in range(count + 1)]
     return [items[a:b] for a, b in zip(ends, ends[1:], strict=False)]
 
 
+def _neighbours(cores: Sequence[int]) -> list[int]:
+    """Threads of one core, and cores of one processor, after each other."""
+
+    def place(core: int) -> tuple[int, int, int]:
+        try:
+            processor, own = (
+                int(pathlib.Path(TOPOLOGY.format(core, name)).read_text())
+                for name in ("physical_package_id", "core_id")
+            )
+        except (OSError, ValueError):
+            return 0, core, core
+        return processor, own, core
+
+    return sorted(cores, key=place)
+
+
 def _gpus() -> list[str]:
     """NVIDIA's GPUs that JAX would use, without loading it."""
-    if "cpu" in os.environ.get("JAX_PLATFORMS", "").split(","):
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    is_asked = not asked or {"cuda", "gpu"} & set(asked.split(","))
+    if not is_asked or not _has_plugin():
         return []
     if VISIBLE in os.environ:
-        return [one for one in os.environ[VISIBLE].split(",") if one]
+        listed = [one.strip() for one in os.environ[VISIBLE].split(",")]
+        # CUDA stops at the first that is none, such as -1.
+        ends = [i for i, one in enumerate(listed) if not one or one.startswith("-")]
+        return listed[: ends[0]] if ends else listed
     return [str(i) for i, _ in enumerate(GPUS.iterdir())] if GPUS.is_dir() else []
+
+
+def _has_plugin() -> bool:
+    names = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    return any(importlib.util.find_spec(name) for name in names)

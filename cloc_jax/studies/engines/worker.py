@@ -83,6 +83,7 @@ class Child:
           cores: that it may use; all where there are none.
           variables: of its environment, besides those of the task.
         """
+        self._is_asked = False
         environment, place = task_files.environment_of(path)
         self.log = path.with_suffix(".log")
         with self.log.open("ab") as log:
@@ -93,7 +94,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_first(os.getpid(), cores),
+                preexec_fn=_preparation(os.getpid(), cores),
                 # Ctrl-C is for the parent, which stops its children in its own way.
                 process_group=0,
             )
@@ -110,6 +111,12 @@ class Child:
             self.stop()
             return -signal.SIGTERM
 
+    def ask_to_stop(self) -> None:
+        """Asks it, once, to write a checkpoint and end: the second time it ends."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._send(signal.SIGTERM)
+
     def stop(self) -> None:
         """Asks it to write a checkpoint and end, then ends it.
 
@@ -117,7 +124,7 @@ class Child:
         must not use the locks of `subprocess`.
         """
         end = time.monotonic() + GRACE_SECONDS
-        self._send(signal.SIGTERM)
+        self.ask_to_stop()
         while not self._has_ended():
             if time.monotonic() > end:
                 self._send(signal.SIGKILL)
@@ -144,8 +151,8 @@ def reason(log: pathlib.Path) -> str:
     return f"{last} (see {log})"
 
 
-def _first(parent: int, cores: Sequence[int]) -> Callable[[], None]:
-    """What a child does first: a parent that is killed takes it along."""
+def _preparation(parent: int, cores: Sequence[int]) -> Callable[[], None]:
+    """What a child does first: it keeps to its cores, and ends with its parent."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
@@ -154,7 +161,7 @@ def _first(parent: int, cores: Sequence[int]) -> Callable[[], None]:
             library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:  # the parent was gone before that
                 os._exit(128 + signal.SIGTERM)
-        if cores and hasattr(os, "sched_setaffinity"):
+        if cores:
             os.sched_setaffinity(0, cores)
 
     return prepare
