@@ -127,6 +127,9 @@ class Method(NamedTuple):
     # None for methods that predict without.
     fit: Callable[..., Support] | None = None
     readouts: Callable[[nnx.Module], dict[str, Readout]] = no_readouts
+    # Splits whose embeddings `fit` needs; it gets None for the other. Those of all
+    # training images after each epoch cost a third of training on them.
+    fit_reads: tuple[str, ...] = ("train", "val")
 
 
 def group_of(path: tuple[Any, ...]) -> str:

@@ -71,4 +71,4 @@ def rnc(
             "rnc", downstream, regress, probe, batch_size, limits
         ),
     )
-    return Method(init, stages, pretraining.embed, predict, fit)
+    return Method(init, stages, pretraining.embed, predict, fit, fit_reads=("val",))

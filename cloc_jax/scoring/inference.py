@@ -100,5 +100,8 @@ def fit_support(
     """
     if method.fit is None:
         return None
-    train, val = (Labelled(embed(s), np.asarray(labels[s])) for s in ("train", "val"))
+    train, val = (
+        Labelled(embed(s), np.asarray(labels[s])) if s in method.fit_reads else None
+        for s in ("train", "val")
+    )
     return method.fit(model_state.evaluating(graph, state), train, val)
