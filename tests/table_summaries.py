@@ -52,11 +52,12 @@ def setting(seeds=3, *, accuracy=0.7, mae=0.5, phases=2, variance=0.0016, **more
 
 def summary(dataset="idrid", protocol="partial", settings=None, **about):
     """A summary of a dataset with five ranks."""
+    command = f"python launch.py tables --data={dataset} --protocol={protocol}"
     return {
         "version": 1,
         "dataset": dataset,
         "protocol": protocol,
-        "commands": [f"python launch.py tables --data={dataset} --protocol={protocol}"],
+        "commands": [command],
         "ranks": RANKS,
         "critical": ["1|2"],
         "about": {
@@ -76,7 +77,10 @@ def summary(dataset="idrid", protocol="partial", settings=None, **about):
         }
         | about,
         "controlled": {},
-        "settings": settings or {},
+        "settings": {
+            name: {"commands": [command]} | one
+            for name, one in (settings or {}).items()
+        },
         "unfinished": {},
     }
 

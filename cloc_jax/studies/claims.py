@@ -293,7 +293,9 @@ def write_claims(
         before = page.rows.get(claim.text, ())
         kept = [row for row in before if not set(row.commands) & set(newest)]
         rows[claim.text] = kept + _rows(claim, studies)
-    text = _page(Page(rows, list(dict.fromkeys([*page.commands, *newest]))))
+    cited = {c for of_claim in rows.values() for row in of_claim for c in row.commands}
+    commands = dict.fromkeys(c for c in [*page.commands, *newest] if c in cited)
+    text = _page(Page(rows, list(commands)))
     atomic_files.write_text(target, text)
     return len(studies)
 
@@ -338,8 +340,8 @@ def _rows(claim: Claim, studies: list[tuple[str, dict[str, Any]]]) -> list[Row]:
     """What the studies say about a claim."""
     return [
         Row(
-            tuple(_cell(c) for c in (_data(study), study["seeds"], *evidence)),
-            _commands(study),
+            tuple(_cell(c) for c in (_data(study), study["seeds"], *evidence[:3])),
+            _commands(study, evidence.runs),
         )
         for kind, study in studies
         for find in claim.finds
@@ -347,9 +349,15 @@ def _rows(claim: Claim, studies: list[tuple[str, dict[str, Any]]]) -> list[Row]:
     ]
 
 
-def _commands(study: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that made a study; tables may come from several."""
-    return tuple(study.get("commands") or [study["command"]])
+def _commands(study: Mapping[str, Any], runs: Sequence[str] = ()) -> tuple[str, ...]:
+    """Those that made a study, or some settings of it; tables may come from several."""
+    everything = study.get("commands") or [study["command"]]
+    found = [
+        command
+        for name in runs
+        for command in study["settings"][name].get("commands", everything)
+    ]
+    return tuple(dict.fromkeys(found or everything))
 
 
 def _read_page(text: str) -> Page:

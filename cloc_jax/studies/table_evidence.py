@@ -86,7 +86,8 @@ def phases_matter(kind: str, study: Summary) -> Iterator[Evidence]:
         )
         ends = seed_intervals.of_mean(list(after - before), 0.0)
         found[score] = (float(after.mean()), float(before.mean()), ends)
-    yield _evidence("both phases against phase one, over seeds only", found)
+    title = "both phases against phase one, over seeds only"
+    yield _evidence(title, found, ("cloc",))
 
 
 def lower_errors(rate: str, *, is_biased: bool) -> Finder:
@@ -111,6 +112,7 @@ def lower_errors(rate: str, *, is_biased: bool) -> Finder:
                 f"{before:.3f} → {after:.3f}, difference "
                 f"{verdicts.signed(after - before, ends)}",
                 verdicts.of_interval(ends, is_lower_better=True),
+                (fixed, f"{kept}cloc"),
             )
 
     return find
@@ -134,11 +136,13 @@ def _compared(
     if first in study["settings"] and second in study["settings"]:
         found = {score: _difference(study, first, second, score) for score in SCORES}
         more = _pairing(study, first, second)
-        yield _evidence(f"{own} against {title}{more}", found)
+        yield _evidence(f"{own} against {title}{more}", found, (first, second))
 
 
 def _evidence(
-    setting: str, found: Mapping[str, tuple[float, float, Interval]]
+    setting: str,
+    found: Mapping[str, tuple[float, float, Interval]],
+    runs: tuple[str, ...],
 ) -> Evidence:
     parts, said = [], {}
     for score, (first, second, ends) in found.items():
@@ -150,7 +154,8 @@ def _evidence(
     by_score = [f"{text} ({SCORES[score].lower()})" for score, text in said.items()]
     is_same = len(set(said.values())) == 1
     verdict = said["accuracy"] if is_same else ", ".join(by_score)
-    return Evidence(setting, "; ".join(parts), verdict.replace("(mae)", "(MAE)"))
+    said_of = verdict.replace("(mae)", "(MAE)")
+    return Evidence(setting, "; ".join(parts), said_of, runs)
 
 
 def _difference(

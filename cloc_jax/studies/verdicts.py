@@ -12,6 +12,7 @@ class Evidence(NamedTuple):
     setting: str
     found: str
     verdict: str
+    runs: tuple[str, ...] = ()  # settings of the study that it is about; () for all
 
 
 def of_interval(ends: Sequence[float], *, is_lower_better: bool) -> str:

@@ -201,23 +201,43 @@ def test_rows_say_which_part_of_the_encoder_was_trained(protocol, data, tmp_path
     assert f"| IDRiD, 224x224, {data} | 3 |" in (tmp_path / "claims.md").read_text()
 
 
-def test_rows_of_several_commands_name_them_all_and_replace_those_of_each(tmp_path):
-    target = tmp_path / "claims.md"
-    kept = tmp_path / "summaries"
-    kept.mkdir()
+def write_page(folder, made, *, add=False):
+    """The page of claims from one summary."""
+    kept = folder / "summaries"
+    kept.mkdir(exist_ok=True)
+    (kept / "idrid-partial.json").write_text(json.dumps(made))
+    claims.write_claims(folder, folder / "claims.md", add=add)
+    return (folder / "claims.md").read_text()
 
+
+def test_rows_of_several_commands_name_them_all_and_replace_those_of_each(tmp_path):
     def write(commands, add):
         made = table_summaries.full() | {"commands": commands}
-        (kept / "idrid-partial.json").write_text(json.dumps(made))
-        claims.write_claims(tmp_path, target, add=add)
-        return target.read_text()
+        for setting in made["settings"].values():
+            del setting["commands"]  # as in summaries of earlier versions
+        return write_page(tmp_path, made, add=add)
 
     first = write(["first"], add=False)
     both = write(["first", "second"], add=True)
     assert both.count("[1], [2] |") == first.count("[1] |") > 0
     assert "| [1] |" not in both
     assert "1. `first`\n2. `second`\n" in both
-    assert write(["second"], add=True).count("| [2] |") == first.count("| [1] |")
+    # What no row cites any more is not listed either.
+    second = write(["second"], add=True)
+    assert second == first.replace("`first`", "`second`")
+
+
+def test_a_row_names_the_commands_of_its_own_settings(tmp_path):
+    made = table_summaries.full()
+    made["commands"] = ["first", "second", "of no finished run"]
+    for name, setting in made["settings"].items():
+        setting["commands"] = ["second" if name == "supcon" else "first"]
+    text = write_page(tmp_path, made)
+    rows = [line for line in text.splitlines() if "| CLOC against " in line]
+    both = [row for row in rows if row.endswith("| [1], [2] |")]
+    assert len(both) == 1 and "CLOC against SupCon" in both[0]
+    assert all(row.endswith("| [1] |") for row in rows if row not in both)
+    assert text.endswith("1. `first`\n2. `second`\n")
 
 
 def test_scores_that_disagree_are_both_named():
@@ -227,5 +247,6 @@ def test_scores_that_disagree_are_both_named():
             "accuracy": (0.7, 0.6, seed_intervals.Interval(0.05, 0.15)),
             "mae": (0.5, 0.5, seed_intervals.Interval(-0.1, 0.1)),
         },
+        ("a", "b"),
     )
     assert found.verdict == "holds (accuracy), not shown (MAE)"

@@ -30,8 +30,8 @@ def merge(found: Sequence[Summary]) -> list[Summary]:
 def _both(first: Summary, second: Summary) -> Summary:
     title = f"{first['dataset']}-{first['protocol']}"
     _check_same_data(title, first, second)
-    settings = dict(first["settings"])
-    for name, setting in second["settings"].items():
+    settings = _with_commands(first)
+    for name, setting in _with_commands(second).items():
         before = settings.get(name, setting)
         if _results(before) != _results(setting):
             raise ValueError(
@@ -59,6 +59,14 @@ def _both(first: Summary, second: Summary) -> Summary:
         "controlled": summaries.controlled(settings, first["critical"]),
         "settings": settings,
         "unfinished": {run: why for run, why in left.items() if run not in finished},
+    }
+
+
+def _with_commands(summary: Summary) -> dict[str, Any]:
+    """Settings that say which commands made them; those of earlier versions do not."""
+    return {
+        name: {"commands": summary["commands"]} | setting
+        for name, setting in summary["settings"].items()
     }
 
 

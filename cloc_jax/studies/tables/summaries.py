@@ -64,7 +64,9 @@ def summarize(
         "version": VERSION,
         "dataset": runs[0]["dataset"],
         "protocol": runs[0]["protocol"],
-        "commands": list(dict.fromkeys(run["command"] for run in runs)),
+        "commands": list(
+            dict.fromkeys(run["command"] for own in by_setting.values() for run in own)
+        ),
         "ranks": scores["ranks"],
         "critical": scores["critical"],
         "about": _about(first, scores),
@@ -91,6 +93,7 @@ def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
         "dtype": configs[0]["encoder"]["dtype"],
         "max_epochs": configs[0]["train"]["max_epochs"],
         "device": " and ".join(sorted(devices)),
+        "commands": list(dict.fromkeys(run["command"] for run in runs)),
         "together": len(found) if configs[0]["encoder"]["frozen"] else 1,
     }
     # With folds the runs have other test images each: their spread says it all.
