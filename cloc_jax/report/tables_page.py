@@ -261,14 +261,17 @@ def _remarks(
 def _devices(grid: Grid, summary: Summary) -> str:
     """Where runs were timed, row by row if they differ."""
     common = summary["about"]["device"]
-    found: dict[str, list[str]] = {}
+    titles: dict[str, str] = {}  # a setting may have several rows
     for row in grid.rows:
-        setting = summary["settings"].get(row.places[0].setting)
+        titles.setdefault(row.places[0].setting, row.title)
+    found: dict[str, list[str]] = {}
+    for name, title in titles.items():
+        setting = summary["settings"].get(name)
         if setting:  # earlier ones do not say
-            found.setdefault(setting.get("device", common), []).append(row.title)
+            found.setdefault(setting.get("device", common), []).append(title)
     if len(found) < 2:
         return f"Ours: {next(iter(found), common)}."
-    parts = [f"{', '.join(titles)} on {device}" for device, titles in found.items()]
+    parts = [f"{', '.join(rows)} on {device}" for device, rows in found.items()]
     return f"Ours: {'; '.join(parts)}."
 
 

@@ -157,8 +157,7 @@ def test_precision_and_devices_of_single_rows_are_said(tmp_path):
     assert said["Cross-entropy"].endswith(" epochs, in bfloat16")
     assert "float" not in said["CLOC"]
     for shown in (text, html):
-        assert "CLOC, phase one, CLOC, phase two on cpu x2" in shown
-        assert "; Cross-entropy on cpu x1." in shown
+        assert "SupCon, DINO, CLOC on cpu x2; Cross-entropy on cpu x1." in shown
 
 
 def test_margins_without_influence_are_noted(tmp_path):
