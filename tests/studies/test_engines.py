@@ -89,22 +89,12 @@ def finish(process, runs, serial):
 
 
 @pytest.mark.slow
-def test_submitit_with_a_worker_killed(serial, tmp_path):
+@pytest.mark.parametrize(
+    "options", [["--engine=slurm", "--option=cluster=local"], ["--engine=local"]]
+)
+def test_a_worker_is_killed(options, serial, tmp_path):
     joins = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
-    options = ["--engine=slurm", "--option=cluster=local", "--workers=2"]
-    process = start(tmp_path, "runs", *options, **joins)
-    runs = tmp_path / "runs"
-    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.kill(pid, signal.SIGKILL)
-    said = finish(process, runs, serial)
-    assert "it goes on from where it was" in said
-    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
-    assert "going on in stage" in logs
-
-
-@pytest.mark.slow
-def test_workers_of_this_machine_with_one_killed(serial, tmp_path):
-    process = start(tmp_path, "runs", "--engine=local", "--workers=2")
+    process = start(tmp_path, "runs", *options, "--workers=2", **joins)
     runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
     os.kill(pid, signal.SIGKILL)
