@@ -7,7 +7,7 @@ the k x k places of the window, each a matrix product of a shifted image with on
 [inputs, outputs] slice of the kernel. XLA's convolution is kept where it is good, for
 windows above 1x1 in the forward pass and, with stride 1, for the image's gradient.
 
-CPUs that multiply bfloat16 do so at twice the speed of float32. XLA uses that only for
+CPUs that multiply bfloat16 can do so at twice the speed of float32. XLA does only for
 products whose factors are [rows, inputs] and [inputs, outputs] in memory and whose
 result is float32; all others, convolutions too, it computes in float32. So in bfloat16
 all is such products, except windows over few channels.

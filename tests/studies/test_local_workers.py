@@ -9,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from cloc_jax.runtime import environment
-from cloc_jax.studies.engines import local_workers, task_files
+from cloc_jax.studies.engines import driver, local_workers, task_files
 from cloc_jax.studies.engines.driver import Options
 from cloc_jax.studies.engines.task_files import Task
 from cloc_jax.studies.run_plan import Plan
@@ -95,6 +95,13 @@ def test_more_workers_than_the_machine_has_room_for_are_refused(machine):
     machine(64, gpus=2)
     with pytest.raises(ValueError, match="may use 2 GPUs; .* or JAX_PLATFORMS=cpu"):
         local_workers.LocalWorkers(Options(workers=3))
+
+
+def test_nothing_is_made_where_there_is_no_room(machine, tmp_path):
+    machine(2)
+    with pytest.raises(ValueError, match="may use 2 cores"):
+        driver.carry_out([], tmp_path / "runs", Options(workers=3))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_other_systems_are_refused(machine, monkeypatch):

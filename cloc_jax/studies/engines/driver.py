@@ -238,6 +238,8 @@ def _engine(options: Options) -> Engine:
     # Late: what two of them need is optional.
     from cloc_jax.studies.engines import local_workers, ray, slurm
 
+    if name == "local":
+        local_workers.shares(options.workers)  # refuses, before anything is made
     engines: dict[str, Engine] = {
         "local": local_workers.train,
         "slurm": slurm.train,
