@@ -5,7 +5,7 @@ frozen weights and how they are applied, the preparation of the images, and the 
 (the clean image, or one of several augmented ones). Splits, labels and seeds are not
 among it, so folds, relabelled data and sweeps share one store. Of several processes
 that train together, each computes a share, by itself and in the batches that one
-process would make.
+process would make; processes that know nothing of each other share the work too.
 """
 
 import functools
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.scoring import inference
 
-PART_BYTES = 2**28  # written at a time; what an interruption may lose
+# Written at a time, what an interruption may lose: as much as both of these allow.
+PART_BYTES, MOST_BATCHES = 2**28, 8
 
 
 class Trunk:
@@ -145,7 +147,7 @@ def derive(
         shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
 
         def fill(items, store=store, seen=seen, shown=shown) -> None:
-            _fill(store, seen, items, marks, trunk, shown, batch_size, threads)
+            _fill(store, seen, items, marks, trunk, one, shown, batch_size, threads)
 
         _complete(store, marks, earlier, fill, shown, batch_size)
         in_memory = len(marks) * one <= memory_bytes
@@ -207,23 +209,42 @@ def _earlier_marks(source: Source) -> list[str]:
     ]
 
 
-def _fill(store, source, missing, marks, trunk, shown, batch_size, threads) -> None:
+def _fill(
+    store: FeatureStore,
+    source: Source,
+    missing: list[int],
+    marks: list[str],
+    trunk: Trunk,
+    bytes_of_one: int,
+    shown: str,
+    batch_size: int,
+    threads: int,
+) -> None:
+    """Computes what is missing, in parts that are written one by one.
+
+    Processes that know nothing of each other, such as the workers of a sweep, may be
+    at the same store. Each takes the parts in an order of its own and passes over what
+    others have added meanwhile, so that together they are faster.
+    """
+    batches = min(max(PART_BYTES // bytes_of_one // batch_size, 1), MOST_BATCHES)
+    starts = list(range(0, len(missing), batches * batch_size))
+    random.shuffle(starts)
     done_all = f"features of {len(missing)} {shown}"
     with track(f"features of {shown}", len(missing), note=done_all) as advance:
-        done, size = 0, 4 * batch_size
-        while done < len(missing):
-            some = missing[done : done + size]
+        for start in starts:
+            part = missing[start : start + batches * batch_size]
+            store.look_again()
+            rest = [i for i in part if marks[i] not in store]
+            advance(len(part) - len(rest))
+            if not rest:
+                continue
             rows = trunk.over(
-                Subset(source, some),
+                Subset(source, rest),
                 batch_size=batch_size,
                 threads=threads,
                 between=lambda: advance(batch_size),  # the very last may have fewer
             )
-            store.add([marks[i] for i in some], rows)
-            done += len(some)
-            # From the second part on as many rows as PART_BYTES hold.
-            size = max(PART_BYTES // rows[0].nbytes // batch_size, 1) * batch_size
-            size = min(size, 32 * batch_size)
+            store.add([marks[i] for i in rest], rows)
 
 
 def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:
