@@ -189,9 +189,14 @@ class Triples:
         self.left_out = self._lower.left_out
         self._seed, self._present = tuple(seed), np.unique(self._labels)
         self._items = {r: np.flatnonzero(self._labels == r) for r in self._present}
+        # The pipeline asks for a batch once for each of its rows.
+        self._drawn = functools.lru_cache(maxsize=32)(self._draw)
 
     def batch(self, step: int) -> np.ndarray:
         """Items [row, 3]: lower reference, upper reference, query."""
+        return self._drawn(step)
+
+    def _draw(self, step: int) -> np.ndarray:
         rng = np.random.default_rng((*self._seed, 1, step))
         return np.array([self._triple(int(i), rng) for i in self._lower.batch(step)])
 
