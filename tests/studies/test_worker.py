@@ -13,6 +13,7 @@ import pytest
 from launching import ROOT
 from ml_collections import ConfigDict
 
+from cloc_jax.runtime import kept_memory
 from cloc_jax.studies.engines import claim_files, slurm, task_files, worker
 from cloc_jax.studies.engines.task_files import Task
 from cloc_jax.studies.run_plan import Plan
@@ -63,6 +64,21 @@ def test_what_is_finished_or_claimed_or_not_ready_is_left_alone(task):
     for name in ("a", "b"):
         (folder / name / "metrics.json").write_text("{}")
     assert exit_code(path) == worker.DONE
+
+
+def test_memory_is_kept_before_a_claim_starts_its_thread(task, monkeypatch):
+    # A thread that was there before would leave others with memory of its own kind.
+    path, order, start = task_files.write(*task), [], threading.Thread.start
+
+    def starting(thread):
+        order.append("thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+    monkeypatch.setattr(kept_memory, "keep_memory", lambda: order.append("kept"))
+    monkeypatch.setattr(worker, "_train", lambda plans, folder: worker.DONE)
+    assert worker.main(path) == worker.DONE
+    assert order == ["kept", "thread"]
 
 
 def test_one_that_takes_too_long_is_asked_to_save_and_end(slow):

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
+from cloc_jax.runtime import kept_memory
 from cloc_jax.studies.engines import claim_files, driver, task_files
 
 DONE, FAILED, BUSY, UNREADY = 0, 2, 75, 76  # exit codes; others: it died
@@ -26,6 +27,7 @@ GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
 
 def main(path: pathlib.Path) -> int:
     """Trains the runs of a task that nobody else works on."""
+    kept_memory.keep_memory()  # before the thread of the claims
     task, folder = task_files.read(path)
     names = [p.name for p in task.plans if not task_files.is_finished(folder, p)]
     with claim_files.claimed(folder, names) as mine:
