@@ -134,14 +134,25 @@ def _with_encoder_settings(stage: methods.Stage, config: ConfigDict) -> methods.
 
 
 def check_views(config: ConfigDict, stage: methods.Stage) -> None:
-    """ValueError where a stage wants views that kept features do not have."""
+    """ValueError where a stage's views are too small for the encoder, or are not among
+    kept features."""
     is_for_encoder = not stage.is_scored and set(methods.ENCODER) & set(stage.trains)
     if config.encoder.frozen and is_for_encoder:
         raise ValueError(
             f"stage {stage.name} of {config.method.name} trains the encoder, which is "
             "frozen; it needs a trainable encoder: leave out encoder.frozen."
         )
+    least = encoder.outline(config).smallest
     for view in stage.views:
+        height, width = view.size or config.data.size
+        if min(height, width) < least:
+            name = config.method.name
+            # Of all methods only dino has crops of a size of their own.
+            setting = f"method.{name}.local_size" if view.size else "data.size"
+            raise ValueError(
+                f"stage {stage.name} of {name} has images of {height}x{width}, but "
+                f"{config.encoder.name} needs at least {least}x{least}; set {setting}."
+            )
         if view.augment in ("default", "none") and view.size is None:
             continue
         view_recipes.check(view.augment)

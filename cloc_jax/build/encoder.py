@@ -145,6 +145,7 @@ class Outline(NamedTuple):
     parts: tuple[str, ...]
     features: int
     is_signed: bool
+    smallest: int  # height and width of images
 
 
 def outline(config: ConfigDict) -> Outline:
@@ -158,7 +159,9 @@ def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
     encoder = nnx.eval_shape(
         lambda: encoders.build(name, channels=3, rngs=nnx.Rngs(0), **options)
     )
-    return Outline(encoder.parts, encoder.features, encoder.is_signed)
+    return Outline(
+        encoder.parts, encoder.features, encoder.is_signed, encoder.smallest
+    )
 
 
 class Creator:
@@ -191,8 +194,9 @@ class Creator:
         rngs = nnx.Rngs(jax.random.key(seed))
         first = entrance(self._config)
         if first == FEATURES:
-            _, features, is_signed = outline(self._config)
-            return self._method.init(Identity(features, is_signed=is_signed), rngs)
+            whole = outline(self._config)
+            identity = Identity(whole.features, is_signed=whole.is_signed)
+            return self._method.init(identity, rngs)
         encoder = build(self._config, rngs)
         kind = self._config.encoder.batch_norm
         if kind != "global":

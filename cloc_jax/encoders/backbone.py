@@ -30,6 +30,7 @@ class Backbone(nnx.Module):
     """
 
     is_signed = False  # all here end in a ReLU
+    smallest = 1  # height and width of images
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Pretrainable(Backbone):
       epsilon: of the batch norms.
     """
 
-    smallest = 32  # height and width; below, pooling would leave nothing
+    smallest = 32  # below, pooling would leave nothing
 
     def __init__(
         self,

@@ -38,3 +38,26 @@ def test_a_recipe_that_is_none_and_a_frozen_encoder():
     config.encoder.frozen = True
     with pytest.raises(ValueError, match="pretrain of rnc trains the encoder, which"):
         assembly.check(config, dataset)
+
+
+@pytest.mark.parametrize(
+    "size, local_size, wanted",
+    [
+        ((72, 120), (31, 51), "pretrain of dino has images of 31x51, but resnet18 needs"
+         " at least 32x32; set method.dino.local_size"),
+        ((24, 120), (32, 51), "images of 24x120, .* set data.size"),
+    ],
+)  # fmt: skip
+def test_views_that_are_too_small_for_the_encoder(size, local_size, wanted):
+    config = tiny(
+        encoder__name="resnet18",
+        encoder__weights="random",
+        data__size=size,
+        method__name="dino",
+        method__dino__local_size=local_size,
+    )
+    dataset = build_dataset(config)
+    with pytest.raises(ValueError, match=wanted):
+        assembly.check(config, dataset)
+    config.data.size, config.method.dino.local_size = (32, 120), (32, 51)
+    assembly.check(config, dataset)
