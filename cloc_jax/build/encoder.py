@@ -159,9 +159,7 @@ def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
     encoder = nnx.eval_shape(
         lambda: encoders.build(name, channels=3, rngs=nnx.Rngs(0), **options)
     )
-    return Outline(
-        encoder.parts, encoder.features, encoder.is_signed, encoder.smallest
-    )
+    return Outline(encoder.parts, encoder.features, encoder.is_signed, encoder.smallest)
 
 
 class Creator:
