@@ -323,22 +323,22 @@ COMMANDS = {
     ),
     "control": Command(
         "What raising a margin buys and costs.",
-        (_new_run, _boundary, _control, _seeds, _processes),
+        (_new_run, _boundary, _control, _seeds, _processes, _engine),
         FULL,
     ),
     "margins": Command(
         "What learned margins mean, against a null.",
-        (_new_run, _seeds, _draws, _processes),
+        (_new_run, _seeds, _draws, _processes, _engine),
         FULL,
     ),
     "gaps": Command(
         "Whether thresholds of CLM and margins of CLOC follow the true gaps of ranks.",
-        (_new_run, _seeds, _draws, _processes),
+        (_new_run, _seeds, _draws, _processes, _engine),
         FULL,
     ),
     "collapse": Command(
         "Margins with and without the paper's precautions.",
-        (_new_run, _seeds, _processes),
+        (_new_run, _seeds, _processes, _engine),
         FULL,
     ),
     "tables": Command(

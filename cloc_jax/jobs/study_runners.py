@@ -81,7 +81,7 @@ def engine_options(arguments: argparse.Namespace) -> "engines.Options":
 def run_control(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path) -> None:
+    def run(place: pathlib.Path, options: "engines.Options") -> None:
         from cloc_jax.studies import control
 
         control.control(
@@ -91,15 +91,16 @@ def run_control(request: Request) -> int:
             values=request.arguments.values,
             seeds=request.arguments.seeds,
             kind=request.arguments.kind,
+            options=options,
         )
 
-    return run_many("control", run, request)
+    return run_study("control", run, request)
 
 
 def run_margins(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path) -> None:
+    def run(place: pathlib.Path, options: "engines.Options") -> None:
         from cloc_jax.studies import learned_margins
 
         learned_margins.study_margins(
@@ -107,15 +108,16 @@ def run_margins(request: Request) -> int:
             place,
             seeds=request.arguments.seeds,
             draws=request.arguments.draws,
+            options=options,
         )
 
-    return run_many("margins", run, request)
+    return run_study("margins", run, request)
 
 
 def run_gaps(request: Request) -> int:
     check_methods(request, ["method.name=clm;cloc"])
 
-    def run(place: pathlib.Path) -> None:
+    def run(place: pathlib.Path, options: "engines.Options") -> None:
         from cloc_jax.studies import true_gaps
 
         true_gaps.study_gaps(
@@ -123,20 +125,23 @@ def run_gaps(request: Request) -> int:
             place,
             seeds=request.arguments.seeds,
             draws=request.arguments.draws,
+            options=options,
         )
 
-    return run_many("gaps", run, request)
+    return run_study("gaps", run, request)
 
 
 def run_collapse(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path) -> None:
+    def run(place: pathlib.Path, options: "engines.Options") -> None:
         from cloc_jax.studies import collapse
 
-        collapse.collapse(request.config, place, seeds=request.arguments.seeds)
+        collapse.collapse(
+            request.config, place, seeds=request.arguments.seeds, options=options
+        )
 
-    return run_many("collapse", run, request)
+    return run_study("collapse", run, request)
 
 
 def run_tables(request: Request) -> int:
@@ -153,6 +158,23 @@ def run_tables(request: Request) -> int:
     is_in_process = options.is_in_process and not request.arguments.dry_run
     place = pathlib.Path(request.arguments.run)
     return run_many("tables", run, request, is_in_process=is_in_process, place=place)
+
+
+def run_study(
+    name: str,
+    run: Callable[[pathlib.Path, "engines.Options"], None],
+    request: Request,
+) -> int:
+    """A job that trains runs, here or elsewhere, and then looks at them with JAX."""
+    options = engine_options(request.arguments)
+    if not options.is_in_process:
+        environment.set_up_libraries(is_joint=False)
+    return run_many(
+        name,
+        lambda place: run(place, options),
+        request,
+        is_in_process=options.is_in_process,
+    )
 
 
 def run_many(

@@ -14,22 +14,32 @@ from ml_collections import ConfigDict
 from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
 from cloc_jax.scoring import metrics
-from cloc_jax.studies import conclusion, sweep
+from cloc_jax.studies import conclusion
+from cloc_jax.studies.engines import LOCAL, Options
 from cloc_jax.studies.learned_margins import read_courses
 from cloc_jax.studies.precautions import COLLAPSED, WITH, WITHOUT, precautions
-from cloc_jax.studies.run_plan import by_setting, plan_runs
+from cloc_jax.studies.run_plan import plan_runs
 
 
-def collapse(config: ConfigDict, folder: pathlib.Path, *, seeds: int) -> dict[str, Any]:
-    """Trains phase one with and without the precautions, and draws their margins."""
+def collapse(
+    config: ConfigDict, folder: pathlib.Path, *, seeds: int, options: Options = LOCAL
+) -> dict[str, Any]:
+    """Trains phase one with and without the precautions, and draws their margins.
+
+    Args:
+      config: what all runs have in common.
+      folder: of the study; each run has its own below it.
+      seeds: runs per setting.
+      options: where and how the runs are trained.
+    """
     if config.method.name != "cloc":
         raise ValueError(
             f"method.name is {config.method.name!r}, which has no margins; use cloc."
         )
     ranks = build_dataset(config).ranks
-    runs = plan_runs(config, precautions(config.train.max_epochs), seeds=seeds)
-    sweep.run(runs, folder)
-    plans = by_setting(runs)
+    settings = precautions(config.train.max_epochs)
+    runs = plan_runs(config, settings, seeds=seeds, is_resolved=options.is_in_process)
+    plans = conclusion.train(runs, folder, options)
     names = metrics.boundary_names(ranks)
     rows, found = [], {}
     for name, runs in plans.items():

@@ -1,7 +1,7 @@
-"""What the studies share: reading their runs, and leaving an answer.
+"""What the studies share: training and reading their runs, and leaving an answer.
 
-A study names the settings it compares, trains each of them with several seeds through
-`sweep`, reads what the runs wrote and leaves one JSON file, its pictures and, in the
+A study names the settings it compares, trains each of them with several seeds as a
+sweep does, reads what the runs wrote and leaves one JSON file, its pictures and, in the
 report of its first run, an answer. Like a sweep it goes on where it was interrupted.
 """
 
@@ -19,7 +19,8 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
 from cloc_jax.studies.command_text import command
-from cloc_jax.studies.run_plan import Plan
+from cloc_jax.studies.engines import Options, carry_out
+from cloc_jax.studies.run_plan import Plan, by_setting, resolved
 
 
 def boundary_index(names: Sequence[str], ranks: Sequence[str]) -> list[int]:
@@ -32,6 +33,15 @@ def boundary_index(names: Sequence[str], ranks: Sequence[str]) -> list[int]:
             f"{', '.join(known)}, each once."
         )
     return sorted(known.index(name) for name in names)
+
+
+def train(
+    plans: Sequence[Plan], folder: pathlib.Path, options: Options
+) -> dict[str, list[Plan]]:
+    """Trains and scores the runs that are not finished; all of them by setting."""
+    carry_out(plans, folder, options)
+    # Workers resolve plans for themselves.
+    return by_setting(plans if options.is_in_process else list(map(resolved, plans)))
 
 
 def read_metrics(folder: pathlib.Path, plan: Plan) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from ml_collections import ConfigDict
 from cloc_jax.build.dataset import build_dataset
 from cloc_jax.report import figures
 from cloc_jax.scoring import intervals, metrics, trade_offs
-from cloc_jax.studies import conclusion, sweep
-from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
+from cloc_jax.studies import conclusion
+from cloc_jax.studies.engines import LOCAL, Options
+from cloc_jax.studies.run_plan import Plan, Setting, plan_runs
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
 CROSSING = "crossing_rate"  # every image on the wrong side of the boundary
@@ -48,6 +49,7 @@ def control(
     values: Sequence[float | int],
     seeds: int,
     kind: str = "fixed",
+    options: Options = LOCAL,
 ) -> dict[str, Any]:
     """Trains a run for each value and seed, and writes the control curve.
 
@@ -58,6 +60,7 @@ def control(
       values: of those margins.
       seeds: runs per value.
       kind: "fixed" at the value, or "floor": learned above it.
+      options: where and how the runs are trained.
     """
     if config.method.name != "cloc":
         raise ValueError(
@@ -74,9 +77,8 @@ def control(
     ranks = build_dataset(config).ranks
     at = conclusion.boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values, kind)
-    runs = plan_runs(config, settings, seeds=seeds)
-    sweep.run(runs, folder)
-    plans = by_setting(runs)
+    runs = plan_runs(config, settings, seeds=seeds, is_resolved=options.is_in_process)
+    plans = conclusion.train(runs, folder, options)
     study = _analyse(folder, plans, at, ranks, kind)
     figures.control(folder / "control.png", study)
     conclusion.finish(folder, "control", study, plans[LEARNED][0])

@@ -25,9 +25,10 @@ from cloc_jax.report import figures
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.studies import conclusion, separability, sweep
+from cloc_jax.studies import conclusion, separability
+from cloc_jax.studies.engines import LOCAL, Options
 from cloc_jax.studies.precautions import COLLAPSED, NEVER
-from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
+from cloc_jax.studies.run_plan import Plan, Setting, plan_runs
 
 LEARNED = "learned"
 PERMUTED = "permuted"
@@ -52,7 +53,12 @@ class Comparison(NamedTuple):
 
 
 def study_margins(
-    config: ConfigDict, folder: pathlib.Path, *, seeds: int, draws: int
+    config: ConfigDict,
+    folder: pathlib.Path,
+    *,
+    seeds: int,
+    draws: int,
+    options: Options = LOCAL,
 ) -> dict[str, Any]:
     """Trains phase one many times and says which differences of margins are real.
 
@@ -61,6 +67,7 @@ def study_margins(
       folder: of the study; each run has its own below it.
       seeds: runs per setting.
       draws: permutations of the labels, each trained with all seeds.
+      options: where and how the runs are trained.
     """
     if config.method.name != "cloc":
         raise ValueError(
@@ -73,9 +80,9 @@ def study_margins(
         )
     common = phase_one_only(config)
     dataset = build_dataset(config)
-    runs = plan_runs(common, _settings(common, draws), seeds=seeds)
-    sweep.run(runs, folder)
-    plans = by_setting(runs)
+    settings = _settings(common, draws)
+    runs = plan_runs(common, settings, seeds=seeds, is_resolved=options.is_in_process)
+    plans = conclusion.train(runs, folder, options)
     names = metrics.boundary_names(dataset.ranks)
     courses = {name: read_courses(folder, runs, names) for name, runs in plans.items()}
     views = [_view(run, len(dataset.ranks)) for run in plans[LEARNED]]

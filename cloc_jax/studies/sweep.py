@@ -17,7 +17,7 @@ from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
 from cloc_jax.studies import choice, sweep_summary
 from cloc_jax.studies.engines import LOCAL, Options, carry_out
-from cloc_jax.studies.run_plan import Plan, Setting, plan_runs, value_of
+from cloc_jax.studies.run_plan import Setting, plan_runs, value_of
 from cloc_jax.studies.sweep_summary import REPEATS
 
 
@@ -54,7 +54,7 @@ def sweep(
     plans = plan_runs(
         config, settings, seeds=seeds, folds=chosen, is_resolved=options.is_in_process
     )
-    run(plans, folder, options)
+    carry_out(plans, folder, options)
     splits = ("val",) if choose else ("val", "test")
     summary = sweep_summary.summarize(folder, plans, splits=splits)
     if choose:
@@ -66,11 +66,6 @@ def sweep(
     if choose and schema:
         choice.write(folder, summary, config, schema(), choose)
     return summary
-
-
-def run(plans: Sequence[Plan], folder: pathlib.Path, options: Options = LOCAL) -> None:
-    """Trains and scores those of the runs that are not finished yet."""
-    carry_out(plans, folder, options)
 
 
 def combinations(vary: Sequence[str]) -> list[Setting]:

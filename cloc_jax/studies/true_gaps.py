@@ -18,9 +18,10 @@ from ml_collections import ConfigDict
 from cloc_jax.data import drawn_knees
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics
-from cloc_jax.studies import conclusion, sweep
+from cloc_jax.studies import conclusion
+from cloc_jax.studies.engines import LOCAL, Options
 from cloc_jax.studies.learned_margins import phase_one_only, rank_correlation
-from cloc_jax.studies.run_plan import Plan, Setting, by_setting, plan_runs
+from cloc_jax.studies.run_plan import Plan, Setting, plan_runs
 
 CLM, CLOC, EQUAL = "clm", "cloc", "cloc from equal starts"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -47,7 +48,12 @@ class Closeness(NamedTuple):
 
 
 def study_gaps(
-    config: ConfigDict, folder: pathlib.Path, *, seeds: int, draws: int
+    config: ConfigDict,
+    folder: pathlib.Path,
+    *,
+    seeds: int,
+    draws: int,
+    options: Options = LOCAL,
 ) -> dict[str, Any]:
     """Trains CLM and CLOC many times and says whose gaps are closer to the truth.
 
@@ -56,6 +62,7 @@ def study_gaps(
       folder: of the study; each run has its own below it.
       seeds: runs per setting.
       draws: permutations of the labels, each trained with up to NULL_SEEDS seeds.
+      options: where and how the runs are trained.
     """
     if config.data.name != "synthetic":
         raise ValueError(
@@ -69,10 +76,17 @@ def study_gaps(
         )
     common = phase_one_only(config)
     learned = [Setting(name, changes) for name, changes in SETTINGS.items()]
-    runs = plan_runs(common, learned, seeds=seeds)
-    runs += plan_runs(common, _nulls(draws), seeds=min(seeds, NULL_SEEDS))
-    sweep.run(runs, folder)
-    plans = by_setting(runs)
+    runs = [
+        run
+        for settings, count in (
+            (learned, seeds),
+            (_nulls(draws), min(seeds, NULL_SEEDS)),
+        )
+        for run in plan_runs(
+            common, settings, seeds=count, is_resolved=options.is_in_process
+        )
+    ]
+    plans = conclusion.train(runs, folder, options)
     values = {name: read_values(folder, plan) for name, plan in plans.items()}
     study = analyse(values, draws) | {"seeds": seeds, "draws": draws}
     study |= {"epochs": config.train.max_epochs, "ranks": list(drawn_knees.RANKS)}

@@ -1,4 +1,4 @@
-"""Engines for real: the same summary as this process makes, though workers die."""
+"""Engines for real: the same results as this process makes, though workers die."""
 
 import json
 import os
@@ -21,6 +21,16 @@ SWEEP = [
     "--config.mesh.devices=1",
     "--vary=method.name=ce;sord",
 ]
+# Features of a frozen encoder, so that many runs are one program.
+STUDY = [
+    *TINY,
+    "--config.encoder.frozen=True",
+    "--config.encoder.weights=random",
+    "--config.head.projection=8",
+    "--config.train.max_epochs=2",
+    "--config.mesh.devices=1",
+]
+LAUNCH = (str(ROOT / "launch.py"),)
 # The driver, and a look at what it loaded.
 DRIVER = """
 import sys
@@ -32,10 +42,10 @@ sys.exit(code)
 """
 
 
-def start(place, run, *arguments, program=("-c", DRIVER), **environment):
+def start(place, run, *arguments, command=SWEEP, program=("-c", DRIVER), **environment):
     """A driver that is at work, in a group of processes of its own."""
     return subprocess.Popen(
-        [sys.executable, *program, *SWEEP, f"--run={run}", *arguments],
+        [sys.executable, *program, *command, f"--run={run}", *arguments],
         start_new_session=True,
         cwd=place,
         env=os.environ
@@ -105,10 +115,31 @@ def test_a_worker_is_killed(options, serial, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "job, flags",
+    [
+        ("control", ["--values=0.3", "--boundary=1|2"]),
+        ("margins", ["--seeds=2", "--draws=19"]),
+    ],
+)
+def test_a_study_with_workers(job, flags, tmp_path):
+    common = [job, *STUDY, *flags]
+    found = {}
+    for run, options in ("alone", []), ("workers", ["--workers=2"]):
+        process = start(tmp_path, run, *options, command=common, program=LAUNCH)
+        said, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, said
+        found[run] = json.loads((tmp_path / run / f"{job}.json").read_text())
+        del found[run]["command"], found[run]["integrity"]
+        assert (tmp_path / run / "tasks").exists() == (run == "workers")
+    assert found["alone"] == found["workers"]
+
+
+@pytest.mark.slow
 def test_ctrl_c_stops_workers_of_this_machine_and_the_command_goes_on(serial, tmp_path):
     options = ["--engine=local", "--workers=2"]
     # As a terminal does it: a signal to the whole group of launch.py.
-    process = start(tmp_path, "runs", *options, program=[str(ROOT / "launch.py")])
+    process = start(tmp_path, "runs", *options, program=LAUNCH)
     runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
     os.killpg(process.pid, signal.SIGINT)
