@@ -46,18 +46,24 @@ def cell(place: Place, summary: Summary | None) -> Cell:
         return empty
     if place.score == HOURS:
         return _time(empty, setting, place.stage)
-    found = [run["scores"].get(place.stage, {}) for run in setting["runs"]]
-    values = [one[place.score] for one in found if one.get(place.score) is not None]
+    found = [
+        (run["scores"].get(place.stage, {}).get(place.score), run["fold"])
+        for run in setting["runs"]
+    ]
+    values = [value for value, _ in found if value is not None]
     if not values:
         return empty
-    filled = _filled(empty, values)
+    apart = seed_intervals.by_fold(
+        values, [fold for value, fold in found if value is not None]
+    )
+    filled = _filled(empty, values)._replace(mean=float(np.mean(apart)))
     if place.paper is None:
         return filled
     of_images = setting.get("images_variance")
     variance = 0.0 if of_images is None else math.nan
     variance = (of_images or {}).get(place.stage, {}).get(place.score, variance)
-    low, high = seed_intervals.of_mean(values, variance)
-    filled = filled._replace(difference=float(np.mean(values)) - place.paper)
+    low, high = seed_intervals.of_mean(apart, variance)
+    filled = filled._replace(difference=float(np.mean(apart)) - place.paper)
     if not math.isfinite(low):
         return filled
     return filled._replace(low=low - place.paper, high=high - place.paper)
@@ -124,7 +130,7 @@ def common_differences(summary: Summary) -> list[str]:
 
 
 def row_differences(summary: Summary, places: Sequence[Place]) -> str:
-    """What is particular to the runs of a row: epochs, encoder, views and precision."""
+    """What is particular to the runs of a row, such as epochs and precision."""
     found = []
     for place in places:
         setting = summary["settings"].get(place.setting)
@@ -145,6 +151,9 @@ def row_differences(summary: Summary, places: Sequence[Place]) -> str:
             text += f" of at most {setting['max_epochs']}"
         if setting["encoder"] != summary["about"]["encoder"]:
             text += f", {setting['encoder']}"
+        batch = summary["about"].get("batch_size")
+        if setting.get("batch_size", batch) != batch:  # earlier ones do not say
+            text += f", batches of {setting['batch_size']}"
         if setting["views"] < summary["about"]["views"]:
             text += ", new views each time"
         if setting.get("dtype", "float32") != "float32":  # earlier ones do not say

@@ -220,7 +220,13 @@ def backbone_setting(name: str, encoder: str) -> str:
 
 def _backbones(dataset: str, encoder: str, settings: Sequence[str]) -> Grid | None:
     printed = published.tables()["backbones_idrid"] if dataset == "idrid" else {}
-    names = [backbone_setting(name, encoder) for name in BACKBONES]
+    # The name of a setting counts: those on the usual encoder may be missing.
+    names = [
+        own
+        if (own := f"cloc on {name}") in settings
+        else backbone_setting(name, encoder)
+        for name in BACKBONES
+    ]
     if not printed and not any(n in settings for n in names if n != "cloc"):
         return None
     titles = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}

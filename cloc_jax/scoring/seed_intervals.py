@@ -34,6 +34,25 @@ def of_images(values: np.ndarray) -> float:
     return spread / count
 
 
+def by_fold(scores: Sequence[float], folds: Sequence[int | None]) -> Sequence[float]:
+    """What `of_mean` and `of_difference` take of runs on several folds.
+
+    Runs on one fold share its images, so that they are not independent: one mean per
+    fold. Of runs on one fold alone, or without folds, the scores as they are.
+
+    Args:
+      scores: one per run.
+      folds: of the runs.
+    """
+    different = list(dict.fromkeys(folds))
+    if len(different) < 2:
+        return scores
+    return [
+        float(np.mean([s for s, of in zip(scores, folds, strict=True) if of == fold]))
+        for fold in different
+    ]
+
+
 def of_mean(scores: Sequence[float], images_variance: float) -> Interval:
     """95% interval of the mean of runs; of one run it is over images only.
 

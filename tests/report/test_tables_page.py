@@ -96,6 +96,15 @@ def test_every_table_has_its_rows(tmp_path):
     assert rows(text, "CLOC, 28 classes of 3 years")[0][1] == "2.0180"
 
 
+def test_backbones_stand_in_their_own_rows_whichever_is_missing(tmp_path):
+    dense = setting(accuracy=0.61, encoder="densenet121")
+    # Runs on the usual encoder are to come.
+    made = summary(settings={"cloc on densenet121": dense}, encoder="densenet121")
+    _, text, _ = page(tmp_path, [made], data=["idrid"])
+    assert rows(text, "DenseNet-121")[0][2].startswith("0.6")
+    assert rows(text, "ResNet-50")[0][2] == ""
+
+
 def test_time_is_per_hundred_epochs_of_each_stage():
     one = summary(settings={"cloc": setting(), "ce": setting(phases=1)})
     per = [1000 / epochs * 100 / 3600 for epochs in (20, 23, 26)]

@@ -7,6 +7,7 @@ import pytest
 import table_summaries
 from launching import launched
 
+from cloc_jax.report import table_cells, table_rows
 from cloc_jax.studies.tables import merged_summaries
 
 
@@ -80,6 +81,17 @@ def test_what_cannot_stand_in_one_table():
     second["about"]["size"] = [72, 120]
     with pytest.raises(ValueError, match=r"size is \[224, 224\] in one .*\[72, 120\]"):
         merged_summaries.merge([first, second])
+
+
+def test_methods_may_have_batches_of_their_own():
+    _, first, second = parts()
+    second["about"]["batch_size"] = 64
+    for setting in second["settings"].values():
+        setting["batch_size"] = 64
+    (made,) = merged_summaries.merge([first, second])
+    own = next(name for name in second["settings"] if name not in first["settings"])
+    said = table_cells.row_differences(made, [table_rows.Place(own, "accuracy")])
+    assert said.endswith("batches of 64")
 
 
 def test_the_page_and_the_summaries_of_two_folders(tmp_path):

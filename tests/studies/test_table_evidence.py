@@ -21,7 +21,10 @@ def predicted(share_wrong, seed):
     return np.where((TRUE == 1) & (place < share_wrong * len(TRUE)), 2, TRUE)
 
 
-def write_run(folder, predicted, *, has_phase_one):
+def write_run(
+    folder, predicted, *, has_phase_one, margin=0.6, ranks=RANKS, first=0, **settings
+):
+    """A run with predictions of images that are numbered from `first` on."""
     folder.mkdir(parents=True)
     confusion = np.zeros((3, 3), int)
     np.add.at(confusion, (TRUE, predicted), 1)
@@ -43,10 +46,10 @@ def write_run(folder, predicted, *, has_phase_one):
     early = {**scores, "accuracy": scores["accuracy"] - 0.1, "mae": 0.9}
     found = {
         "final": {"val": scores, "test": scores},
-        "ranks": RANKS,
+        "ranks": ranks,
         "critical": ["1|2"],
         "stages": [{"name": "fit", "title": "", "epochs": 2, "seconds": 1.0}],
-        "margins": {},
+        "margins": {"0|1": 0.6, "1|2": margin},
         "readouts": {},
         "environment": {"device": "cpu x1"},
     }
@@ -55,13 +58,26 @@ def write_run(folder, predicted, *, has_phase_one):
     (folder / "metrics.json").write_text(json.dumps(found))
     config = idrid.get_config()
     config.encoder.trainable_from = "layer4"
+    config.update_from_flattened_dict(settings)
     (folder / "config.json").write_text(json.dumps(config.to_dict(), default=list))
     images = {"train": 8, "val": len(TRUE), "test": len(TRUE)}
     about = {"images": images, "ranks": RANKS, "sha256": "0"}
     (folder / "dataset.json").write_text(json.dumps(about))
-    names = [str(i) for i in range(len(TRUE))]
+    names = [str(first + i) for i in range(len(TRUE))]
     one = predictions.Predictions(names, TRUE, predicted, None)
-    predictions.write(folder / predictions.NAME, {"val": one, "test": one}, RANKS)
+    predictions.write(folder / predictions.NAME, {"val": one, "test": one}, ranks)
+
+
+def entry(name, setting, seed=0, **more):
+    """What the list of runs says of one."""
+    return {
+        "name": name,
+        "setting": setting,
+        "seed": seed,
+        "dataset": "idrid",
+        "protocol": "partial",
+        "command": "python launch.py tables",
+    } | more
 
 
 WRONG = {  # share of rank 1 that each setting gets wrong
@@ -88,11 +104,9 @@ def summary(tmp_path_factory):
                 folder / name,
                 predicted(share + 0.02 * seed, 0),
                 has_phase_one="cloc" in setting,
+                margin=1.0 if "controlled" in setting else 0.6,
             )
-            listed.append(
-                {"name": name, "setting": setting, "seed": seed, "dataset": "idrid"}
-                | {"protocol": "partial", "command": "python launch.py tables"}
-            )
+            listed.append(entry(name, setting, seed))
     return summaries.summarize(folder, listed, {})
 
 
@@ -143,6 +157,84 @@ def test_differences_are_those_of_paired_images(summary):
     assert kept["accuracy"] < apart
     assert summary["settings"]["biased ce"]["paired_variance"]["with"] == "biased cloc"
     assert "paired_variance" not in summary["settings"]["cloc"]
+
+
+def test_other_ranks_or_test_images_are_not_paired(tmp_path):
+    runs = {
+        "cloc": {},
+        "cloc bin 1": {"ranks": ["3", "4", "5"]},
+        "ce": {"first": 1},
+        "sord": {},
+    }
+    for name, more in runs.items():
+        write_run(tmp_path / name, predicted(0.5, 0), has_phase_one=False, **more)
+    made = summaries.summarize(tmp_path, [entry(name, name) for name in runs], {})
+    paired = [n for n, one in made["settings"].items() if "paired_variance" in one]
+    assert paired == ["sord"]
+
+
+def test_one_fold_of_a_method_beside_several_of_cloc(tmp_path):
+    listed = [entry("ce", "ce", **{"data.fold": 0})]
+    write_run(tmp_path / "ce", predicted(0.5, 0), has_phase_one=False)
+    for fold in range(2):
+        name = f"cloc {fold}"
+        write_run(
+            tmp_path / name, predicted(0.5, 0), has_phase_one=False, first=500 * fold
+        )
+        listed.append(entry(name, "cloc", **{"data.fold": fold}))
+    made = summaries.summarize(tmp_path, listed, {})
+    assert "paired_variance" not in made["settings"]["ce"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_most_runs_were_does_not_depend_on_their_order(order, tmp_path):
+    runs = {
+        "cloc on densenet121": {"encoder.name": "densenet121"},
+        "simclr": {"encoder.views": 1},
+        "ce": {"encoder.views": 4},
+        "cloc": {"encoder.views": 4},
+    }
+    for name, more in runs.items():
+        write_run(tmp_path / name, predicted(0.5, 0), has_phase_one=False, **more)
+    for last in ("cloc", "ce"):  # also while CLOC's runs are missing
+        listed = [entry(name, name) for name in list(runs)[::order]]
+        about = summaries.summarize(tmp_path, listed, {})["about"]
+        assert (about["encoder"], about["views"]) == ("resnet50", 4)
+        runs.pop(last)
+
+
+def test_seeds_on_one_fold_are_not_independent():
+    """Coverage of the interval where both folds and seeds scatter."""
+    rng = np.random.default_rng(0)
+    folds = np.repeat(np.arange(5), 3).tolist()
+    covered = {"runs": 0, "folds": 0}
+    for _ in range(2000):
+        scores = (rng.normal(size=5).repeat(3) + rng.normal(0, 0.5, 15)).tolist()
+        for kind, given in (
+            ("runs", scores),
+            ("folds", seed_intervals.by_fold(scores, folds)),
+        ):
+            low, high = seed_intervals.of_mean(given, 0.0)
+            covered[kind] += low <= 0 <= high
+    assert covered["runs"] < 0.85 * 2000  # why it is done
+    assert 0.93 * 2000 < covered["folds"] < 0.97 * 2000
+    assert seed_intervals.by_fold([1.0, 2.0], [None, None]) == [1.0, 2.0]
+    assert seed_intervals.by_fold([1.0, 2.0], [3, 3]) == [1.0, 2.0]
+
+
+def test_a_margin_that_was_not_raised_is_no_evidence(summary):
+    find = table_evidence.lower_errors("error", is_biased=False)
+    assert len(list(find("tables", summary))) == 1
+    settings = {name: dict(one) for name, one in summary["settings"].items()}
+    fixed = settings["cloc controlled 1"]
+    fixed["runs"] = [run | {"margins": {"1|2": 0.5}} for run in fixed["runs"]]
+    assert not list(find("tables", {**summary, "settings": settings}))
+
+
+def test_with_biased_labels_only_the_first_boundary_is_fixed(summary):
+    study = {**summary, "critical": ["1|2", "0|1"]}
+    find = table_evidence.lower_errors("error", is_biased=True)
+    assert [e.setting for e in find("tables", study)] == ["1|2, cloc controlled 1"]
 
 
 def test_difference_over_seeds_is_welch_s():

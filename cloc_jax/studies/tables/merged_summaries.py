@@ -11,7 +11,14 @@ from cloc_jax.studies.tables import summaries
 
 Summary = dict[str, Any]
 # In these, runs of one dataset and protocol may differ by setting or machine.
-OWN = ("views", "max_epochs", "learning_rate", "encoder_learning_rate", "device")
+OWN = (
+    "views",
+    "max_epochs",
+    "batch_size",
+    "learning_rate",
+    "encoder_learning_rate",
+    "device",
+)
 
 
 def merge(found: Sequence[Summary]) -> list[Summary]:

@@ -6,7 +6,7 @@ were: enough to make the page again, without images, weights or predictions.
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from cloc_jax.report.table_rows import (
     COLLAPSE,
     CONTROLLED,
     FINAL,
+    METHODS,
+    OWN_VIEWS,
     PHASE_ONE,
 )
 from cloc_jax.runtime import checked_files
@@ -54,11 +56,11 @@ def summarize(
     for name, setting in settings.items():
         reference = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
         pair = by_setting[name], by_setting.get(reference, ())
-        if "images_variance" in setting and name != reference and all(pair):
+        if name != reference and all(pair):
             found = _paired(*([RunFolder(folder / r["name"]) for r in p] for p in pair))
-            setting["paired_variance"] = {"with": reference, **found}
-    some = next((s for s in settings if not s.startswith(COLLAPSE)), list(settings)[0])
-    first = RunFolder(folder / by_setting[some][0]["name"])
+            if found:
+                setting["paired_variance"] = {"with": reference, **found}
+    first = RunFolder(folder / by_setting[_typical(settings)][0]["name"])
     scores = first.read_metrics()
     return {
         "version": VERSION,
@@ -74,6 +76,25 @@ def summarize(
         "settings": settings,
         "unfinished": unfinished,
     }
+
+
+def _typical(settings: Iterable[str]) -> str:
+    """The setting that is most like the others: CLOC, else another method.
+
+    Some differ in their encoder, views or ranks, and the order in which settings were
+    trained is chance.
+    """
+
+    def unlike(name: str) -> tuple[bool, ...]:
+        method = name.removeprefix(BIASED)
+        return (
+            method != "cloc",
+            method not in METHODS or method in OWN_VIEWS,
+            method not in METHODS,
+            name.startswith(COLLAPSE),
+        )
+
+    return min(settings, key=unlike)
 
 
 def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
@@ -92,6 +113,7 @@ def _setting(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Any]:
         "views": configs[0]["encoder"]["views"],
         "dtype": configs[0]["encoder"]["dtype"],
         "max_epochs": configs[0]["train"]["max_epochs"],
+        "batch_size": configs[0]["train"]["batch_size"],
         "device": " and ".join(sorted(devices)),
         "commands": list(dict.fromkeys(run["command"] for run in runs)),
         "together": len(found) if configs[0]["encoder"]["frozen"] else 1,
@@ -134,7 +156,7 @@ def _variance(
 ) -> dict[str, dict[str, float]]:
     """Over test images, of the mean over runs, by stage and score."""
     metric = [run.read_metrics() for run in runs]
-    found = {FINAL: _variances(_final_parts(runs, ranks))}
+    found = {FINAL: _variances(_final_parts(_tested(runs, ranks), ranks))}
     if all(PHASE_ONE in one for one in metric):
         # Only counts are kept of phase one: as if all runs erred on the same images.
         early = [
@@ -154,9 +176,17 @@ def _variance(
 def _paired(
     runs: Sequence[RunFolder], reference: Sequence[RunFolder]
 ) -> dict[str, float]:
-    """Over test images, of the difference of two settings' means, by score."""
+    """Over test images, of the difference of two settings' means, by score.
+
+    {} where their ranks or test images are not the same, as with other bins or folds.
+    """
     ranks = runs[0].read_metrics()["ranks"]
-    own, other = (_final_parts(those, ranks) for those in (runs, reference))
+    if any(run.read_metrics()["ranks"] != ranks for run in reference):
+        return {}
+    read = [_tested(those, ranks) for those in (runs, reference)]
+    if any(one.items != read[0][0].items for those in read for one in those):
+        return {}
+    own, other = (_final_parts(those, ranks) for those in read)
     differences = {
         name: part.mean(0, keepdims=True) - other[name].mean(0, keepdims=True)
         for name, part in own.items()
@@ -166,10 +196,16 @@ def _paired(
     return {_named(key, names): v for key, v in _variances(differences).items()}
 
 
-def _final_parts(
+def _tested(
     runs: Sequence[RunFolder], ranks: Sequence[str]
+) -> list[predictions.Predictions]:
+    """Predictions of the test images."""
+    return [predictions.read(r.path / predictions.NAME, ranks)["test"] for r in runs]
+
+
+def _final_parts(
+    read: Sequence[predictions.Predictions], ranks: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    read = [predictions.read(r.path / predictions.NAME, ranks)["test"] for r in runs]
     predicted = np.stack([one.predicted for one in read])
     values = np.stack(
         [one.predicted if one.values is None else one.values for one in read]
@@ -238,14 +274,19 @@ def _about(run: RunFolder, scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[str, str]:
-    """Of the margins that were tried the one with the fewest errors on validation."""
+    """Of the margins that were tried the one with the fewest errors on validation.
+
+    Args:
+      settings: by name.
+      critical: boundaries; with biased labels only the first has a fixed margin.
+    """
     found = {}
-    for kind in ("", BIASED):
+    for kind, at in (("", critical), (BIASED, critical[:1])):
         tried = [name for name in settings if name.startswith(kind + CONTROLLED)]
 
-        def errors(name: str) -> tuple[float, float]:
+        def errors(name: str, at: Sequence[str] = at) -> tuple[float, float]:
             runs = [run["val"] for run in settings[name]["runs"]]
-            rates = [run[f"error {b}"] or 0.0 for run in runs for b in critical]
+            rates = [run[f"error {b}"] or 0.0 for run in runs for b in at]
             accuracy = np.mean([run["accuracy"] for run in runs])
             return float(np.mean(rates)), -float(accuracy)
 
