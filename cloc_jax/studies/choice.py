@@ -8,6 +8,7 @@ import copy
 import json
 import pathlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,24 +18,29 @@ from cloc_jax.runtime import dotted_names
 from cloc_jax.runtime.atomic_files import write_text
 from cloc_jax.runtime.console import console
 from cloc_jax.studies import sweep_summary
-from cloc_jax.studies.run_plan import Setting, set_field
+from cloc_jax.studies.run_plan import Setting, set_value
 
-# What settings can be chosen by; of a boundary as "error 1|2" and "crossing 1|2".
+# What settings can be chosen by.
 MORE = ("accuracy", "qwk", "one_off_accuracy")
-LESS = ("mae", "macro_mae", "nll", "error", "crossing")
+LESS = ("mae", "macro_mae", "nll")
+RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"
 
 
 def is_less_better(score: str) -> bool:
     """Whether a smaller value of the score is the better one."""
-    return score.split()[0] in LESS
+    return score.split()[0] in LESS + RATES
 
 
-def check(choose: str, per: str, settings: Sequence[Setting]) -> None:
-    """ValueError where there is nothing to choose from."""
-    if choose and choose.split()[0] not in MORE + LESS:
+def check(
+    choose: str, per: str, settings: Sequence[Setting], critical: Sequence[str]
+) -> None:
+    """ValueError where there is nothing to choose from, or by."""
+    of_boundaries = [f"{rate} {name}" for rate in RATES for name in critical]
+    known = (*MORE, *LESS, *of_boundaries)
+    if choose and choose not in known:
+        more = "" if critical else " (data.critical names no boundary)"
         raise ValueError(
-            f"--choose is {choose!r}; use one of {', '.join(MORE + LESS[:-2])}, or "
-            "'error 1|2' or 'crossing 1|2' of a critical boundary."
+            f"--choose is {choose!r}; use one of {', '.join(known)}{more}."
         )
     if per and not choose:
         raise ValueError(f"--per={per} says for what to choose; add --choose=SCORE.")
@@ -96,7 +102,7 @@ def write(
     for choice in summary["chosen"]:
         own = copy.deepcopy(config)
         for name, value in choice["settings"].items():
-            set_field(own, name, value)
+            set_value(own, name, value)
         ending = re.sub(r"\W+", "_", str(choice["per"])) if "per" in choice else ""
         path = folder / f"chosen{ending and '_'}{ending}.py"
         found = sweep_summary.text_of(choice["val"])
@@ -117,7 +123,7 @@ def write(
 def _flags(dataset: str, choice: Mapping[str, Any]) -> str:
     """The same for `launch.py tables`, which trains several methods."""
     return " ".join(
-        f"--set='{dataset}/{choice['per']}:{name}={value}'"
+        "--set=" + shlex.quote(f"{dataset}/{choice['per']}:{name}={value}")
         for name, value in choice["settings"].items()
         if name != "method.name"
     )

@@ -62,7 +62,7 @@ def plan_runs(
         overrides[SEED] = seed
         own = copy.deepcopy(config)
         for name, value in overrides.items():
-            set_field(own, name, value)
+            set_value(own, name, value)
         finite_settings.check(own)
         name = run_name(setting.name, seed, fold if folds else None)
         plans.append(Plan(name, setting.name, overrides, own))
@@ -92,7 +92,23 @@ def run_name(setting: str, seed: int, fold: int | None = None) -> str:
     return re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
 
 
-def set_field(config: ConfigDict, name: str, value: Any) -> None:
+def set_value(config: ConfigDict, name: str, value: Any) -> None:
+    """Sets a field; what looks like a number may be text, and true a boolean."""
+    tried = [value]
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        tried = [value.lower() == "true"]
+    elif not isinstance(value, str):
+        tried.append(str(value))
+    for last, one in enumerate(tried, 1):
+        try:
+            _set_field(config, name, one)
+            return
+        except ValueError:
+            if last == len(tried):
+                _set_field(config, name, value)  # with what was given in its message
+
+
+def _set_field(config: ConfigDict, name: str, value: Any) -> None:
     """Sets a field by its dotted name; ValueError where the schema forbids it."""
     try:
         config_path.get_value(name, config)  # it has to be there

@@ -50,7 +50,7 @@ def sweep(
     """
     chosen = folds_of(config.data.name, folds)
     settings = combinations(vary)
-    choice.check(choose, per, settings)
+    choice.check(choose, per, settings, config.data.critical)
     plans = plan_runs(
         config, settings, seeds=seeds, folds=chosen, is_resolved=options.is_in_process
     )

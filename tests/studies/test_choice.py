@@ -1,6 +1,7 @@
 """Choosing: by validation alone, and what is chosen is a configuration."""
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from tiny_runs import tiny
 
 from cloc_jax.studies import choice, sweep, sweep_summary
 from cloc_jax.studies.run_plan import plan_runs
+from cloc_jax.studies.tables import table_plans
 from configs import base
 
 VARY = ["method.name=ce;sord", "optimizer.learning_rate=0.001;0.01"]
@@ -39,7 +41,7 @@ def played(tmp_path, monkeypatch):
             }
             (place / "metrics.json").write_text(json.dumps(found))
 
-    monkeypatch.setattr(sweep, "run", run)
+    monkeypatch.setattr(sweep, "carry_out", run)
     return tmp_path / "sweep"
 
 
@@ -113,9 +115,18 @@ def test_the_best_of_each_method(played, capsys):
         "ce": 0.01,
     }
     assert (played / "chosen_ce.py").exists() and (played / "chosen_sord.py").exists()
-    assert (
-        "--set='synthetic/ce:optimizer.learning_rate=0.01'" in capsys.readouterr().out
+    shown = "".join(capsys.readouterr().out.split())
+    assert "--set=synthetic/ce:optimizer.learning_rate=0.01" in shown
+
+
+def test_flags_for_tables_survive_the_shell():
+    margins = ("learn", 0.5)
+    found = choice._flags(
+        "idrid", {"per": "cloc", "settings": {"method.cloc.margins": margins}}
     )
+    [word] = shlex.split(found)
+    name, value = table_plans.pair(word.removeprefix("--set=idrid/cloc:"), "")
+    assert (name, value) == ("method.cloc.margins", margins)
 
 
 def test_a_setting_with_a_run_missing_is_not_chosen(played):

@@ -1,6 +1,7 @@
 """Claims: one owner at a time, and none that is dead."""
 
 import concurrent.futures
+import errno
 import json
 import os
 import signal
@@ -90,6 +91,60 @@ def test_a_pid_that_was_given_away_is_not_its_owner(tmp_path):
     before = claim_files._myself() | {"started": "1", "token": "1"}
     (place / "run").write_text(json.dumps(before))
     assert claim_files.is_dead(place / "run") is True
+
+
+def test_a_claim_that_was_taken_over_is_neither_touched_nor_released(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(claim_files, "BEAT_SECONDS", 0.02)
+    path = tmp_path / claim_files.FOLDER / "run"
+    with Claims(tmp_path) as claims:
+        assert claims.take("run")
+        path.write_text("of another")
+        os.utime(path, (1, 1))
+        time.sleep(0.2)
+        assert path.stat().st_mtime == 1
+    assert path.read_text() == "of another"
+
+
+def test_a_disk_that_fails_once_does_not_end_the_beat(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim_files, "BEAT_SECONDS", 0.02)
+    touch, failed = os.utime, []
+
+    def stale(path, *times):
+        if not failed:
+            failed.append(path)
+            raise OSError(errno.ESTALE, "stale file handle")
+        touch(path, *times)
+
+    with Claims(tmp_path) as claims:
+        assert claims.take("run")
+        path = tmp_path / claim_files.FOLDER / "run"
+        touch(path, (1, 1))
+        monkeypatch.setattr(claim_files.os, "utime", stale)
+        end = time.monotonic() + 20
+        while path.stat().st_mtime == 1 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert failed and path.stat().st_mtime > 1
+
+
+def test_where_the_system_does_not_say_who_lives_the_age_tells(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim_files, "_read", lambda path: "")
+    with Claims(tmp_path) as first:
+        assert first.take("run")
+        assert claim_files.is_dead(tmp_path / claim_files.FOLDER / "run") is None
+        with Claims(tmp_path) as second:
+            assert second.take("run", patience=0.1)
+
+
+def test_a_disk_without_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(claim_files.os, "link", refuse)
+    with Claims(tmp_path) as first, Claims(tmp_path) as second:
+        assert first.take("run") and not second.take("run")
+    assert not any((tmp_path / claim_files.FOLDER).iterdir())
 
 
 def test_those_that_are_free_are_claimed(tmp_path, holder):

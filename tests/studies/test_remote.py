@@ -72,6 +72,24 @@ def test_what_dies_is_tried_again_and_what_fails_is_not(tmp_path):
     assert failed["wrong"].startswith("the loss was not finite (see ")
 
 
+def test_what_earlier_commands_said_is_no_reason(tmp_path):
+    logs = tmp_path / task_files.FOLDER
+    logs.mkdir()
+    (logs / "lost.log").write_text("error: data.root is gone\n")
+    _, failed = carry_out(tmp_path, {"lost": [-9]}, retries=0)
+    assert "it said nothing" in failed["lost"] and "gone" not in failed["lost"]
+
+
+def test_runs_of_a_group_fail_for_reasons_of_their_own(tmp_path):
+    log = tmp_path / "group.log"
+    log.write_text("error: a: not finite\nerror: b: no images\nerror: all of it\n")
+    said = [worker.reason(log, run).partition(" (see")[0] for run in "abc"]
+    assert said == ["not finite", "no images", "all of it"]
+    start = log.stat().st_size
+    log.write_text(log.read_text() + "Killed\n")
+    assert worker.reason(log, "a", start=start).startswith("Killed (see")
+
+
 def test_what_dies_each_time_is_listed_and_the_others_go_on(tmp_path):
     backend, failed = carry_out(
         tmp_path, {"lost": [-9, -9], "fine": ["done"]}, retries=1

@@ -170,6 +170,45 @@ def test_one_writer_and_a_damaged_list_of_runs(tmp_path):
     assert json.loads(path.read_text())["runs"][0]["name"] == plans[0].name
 
 
+def open_plans(*names):
+    """Runs of `tables`, and what its list says of them."""
+    settings = [run_plan.Setting(name, {}) for name in names]
+    plans = run_plan.plan_runs(clean(), settings, seeds=1)
+    return plans, {p.name: {"dataset": "koa", "protocol": "whole"} for p in plans}
+
+
+def test_two_drivers_that_start_together_both_note_their_runs(tmp_path):
+    drivers = []
+    for name in ("a", "b"):
+        plans, entries = open_plans(name)
+        drivers.append(driver.list_runs(tmp_path, plans, is_open=True, entries=entries))
+    for listed in drivers:
+        driver.begin(tmp_path, listed, is_open=True)
+    names = [run["name"] for run in driver.read_listed(tmp_path / driver.LISTED)]
+    assert names == ["a,seed=0", "b,seed=0"]
+    assert not any((tmp_path / "claims").iterdir())
+
+
+def test_a_folder_of_tables_without_runs_takes_runs_later(tmp_path):
+    (tmp_path / "summaries").mkdir()
+    (tmp_path / "tables.md").write_text("none yet")
+    plans, entries = open_plans("a")
+    assert driver.list_runs(tmp_path, plans, is_open=True, entries=entries)
+    (tmp_path / "notes.txt").write_text("of somebody")
+    with pytest.raises(FileExistsError, match="are not a sweep"):
+        driver.list_runs(tmp_path, plans, is_open=True, entries=entries)
+    # A list that was damaged and moved away: the folder has a run of these.
+    (tmp_path / plans[0].name).mkdir()
+    assert driver.list_runs(tmp_path, plans, is_open=True, entries=entries)
+
+
+def test_tables_do_not_go_into_the_folder_of_a_sweep(tmp_path):
+    plans, entries = open_plans("a")
+    driver.begin(tmp_path, driver.list_runs(tmp_path, plans, is_open=False))
+    with pytest.raises(FileExistsError, match="holds a sweep, with runs such as a,se"):
+        driver.list_runs(tmp_path, plans, is_open=True, entries=entries)
+
+
 def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"

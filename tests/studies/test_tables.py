@@ -177,9 +177,14 @@ def test_settings_of_all_of_one_dataset_and_of_one_method():
             "data.size=(24, 24)",
             "train.sampling=balanced",
         ],
-        changes=["synthetic:data.num_train=48", "/ce:train.patience=3"],
+        changes=[
+            "synthetic:data.num_train=48",
+            "/ce:train.patience=3",
+            "/ce:data.merge_val=true",
+        ],
     )
     for one in planned.plans:
+        assert one.config.data.merge_val == (one.config.method.name == "ce")
         assert one.config.train.batch_size == 8
         assert one.config.data.size == (24, 24)
         assert one.config.train.sampling == "balanced"

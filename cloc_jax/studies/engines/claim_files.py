@@ -7,6 +7,7 @@ once.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -20,6 +21,8 @@ FOLDER = "claims"  # in that of the runs
 BEAT_SECONDS = 10.0  # between two touches of a claim
 STALE_SECONDS = 90.0  # untouched for so long, a claim counts for nothing
 LOOK_SECONDS = 0.5
+# What a disk says that has no hard links.
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Claims:
@@ -27,7 +30,7 @@ class Claims:
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder / FOLDER
-        self._held: dict[str, pathlib.Path] = {}
+        self._held: dict[str, str] = {}  # the text of each, by its name
         self._ended = threading.Event()
         self._beat = threading.Thread(target=self._touch, daemon=True)
 
@@ -53,7 +56,7 @@ class Claims:
         first, seen = time.monotonic(), _state(path)
         while True:
             if _create(path, text):
-                self._held[name] = path
+                self._held[name] = text
                 return True
             now = _state(path)
             if now is None:
@@ -68,14 +71,22 @@ class Claims:
                 time.sleep(min(LOOK_SECONDS, patience))
 
     def release(self, name: str) -> None:
-        """Gives the claim back."""
-        self._held.pop(name).unlink(missing_ok=True)
+        """Gives the claim back, unless somebody took it over."""
+        text = self._held.pop(name)
+        with contextlib.suppress(FileNotFoundError):
+            if self._is_mine(name, text):
+                (self._folder / name).unlink()
+
+    def _is_mine(self, name: str, text: str) -> bool:
+        return (self._folder / name).read_text() == text
 
     def _touch(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
-            for path in list(self._held.values()):
-                with contextlib.suppress(FileNotFoundError):
-                    os.utime(path)
+            for name, text in list(self._held.items()):
+                # A shared disk may fail once; the next beat is in time.
+                with contextlib.suppress(OSError):
+                    if self._is_mine(name, text):
+                        os.utime(self._folder / name)
 
 
 @contextlib.contextmanager
@@ -83,6 +94,15 @@ def claimed(folder: pathlib.Path, names: list[str]) -> Iterator[list[str]]:
     """Claims those of the names that nobody else works on, and gives these."""
     with Claims(folder) as claims:
         yield [name for name in names if claims.take(name)]
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path, name: str) -> Iterator[None]:
+    """Waits for a claim that others have for a moment only, and holds it."""
+    with Claims(folder) as claims:
+        while not claims.take(name):
+            time.sleep(LOOK_SECONDS)
+        yield
 
 
 def owner(folder: pathlib.Path, name: str) -> str:
@@ -105,6 +125,8 @@ def is_dead(path: pathlib.Path) -> bool | None:
     mine = _myself()
     if any(about[key] != mine[key] for key in ("host", "boot", "processes")):
         return None
+    if not about["started"]:
+        return None  # a system that does not say: the age will tell
     return _started(about["pid"]) != about["started"]
 
 
@@ -117,8 +139,22 @@ def _create(path: pathlib.Path, text: str) -> bool:
         return True
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return _create_empty(path, text)
     finally:
         part.unlink()
+
+
+def _create_empty(path: pathlib.Path, text: str) -> bool:
+    """The same at two strokes, where there are no links."""
+    try:
+        with path.open("x") as file:
+            file.write(text)
+        return True
+    except FileExistsError:
+        return False
 
 
 def _take_away(path: pathlib.Path, seen: tuple[int, int] | None) -> None:
@@ -127,8 +163,7 @@ def _take_away(path: pathlib.Path, seen: tuple[int, int] | None) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, moved)  # of several that try, one succeeds
         if _state(moved) != seen:
-            with contextlib.suppress(FileExistsError):
-                os.link(moved, path)  # somebody had taken it over before us
+            _create(path, moved.read_text())  # somebody had taken it over before us
         moved.unlink()
 
 

@@ -4,10 +4,9 @@ Only the driver makes and clears folders. A worker fills those that it is given,
 worker that was believed dead can never remove what its successor writes.
 """
 
-import contextlib
 import copy
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.build import saved_config
@@ -21,6 +20,11 @@ from cloc_jax.studies.run_plan import Plan, resolved
 
 ENGINES = ("local", "slurm", "ray")
 LISTED, FAILED = "sweep.json", "failed.json"
+# What lies beside runs; the last are of `tables`, which are there without any run.
+BESIDE = (
+    *(FAILED, "trunk", claim_files.FOLDER, TASKS),
+    *("summaries", "tables.md", "tables.html"),
+)
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")
 
@@ -73,7 +77,7 @@ def carry_out(
         from cloc_jax.studies.engines import training_tasks
 
         training_tasks.check([resolved(p) for p in waiting])
-    begin(folder, listed)
+    begin(folder, listed, is_open=is_open)
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
     failed = engine(make_tasks(waiting), folder, options) if waiting else {}
@@ -88,10 +92,23 @@ def carry_out(
     return failed
 
 
-def begin(folder: pathlib.Path, listed: Sequence[Mapping[str, Any]]) -> None:
-    """Makes the folder and notes what its runs are."""
+def begin(
+    folder: pathlib.Path,
+    listed: Sequence[Mapping[str, Any]],
+    *,
+    is_open: bool = False,
+) -> None:
+    """Makes the folder and notes what its runs are.
+
+    If it is open, besides those that another driver has noted since.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    checked_files.write_json(folder / LISTED, {"runs": list(listed)})
+    path = folder / LISTED
+    with claim_files.alone(folder, LISTED):
+        runs = {run["name"]: run for run in listed}
+        if is_open and path.exists():
+            runs = {run["name"]: run for run in read_listed(path)} | runs
+        checked_files.write_json(path, {"runs": list(runs.values())})
 
 
 def read_listed(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -117,6 +134,7 @@ def list_runs(
     if path.exists():
         before = {run["name"]: run for run in read_listed(path)}
         if is_open:
+            _check_entries(folder, before.values(), entries or {})
             listed = before | listed
         elif not set(before) <= set(listed):
             raise FileExistsError(
@@ -132,13 +150,32 @@ def list_runs(
     return list(listed.values())
 
 
+def _check_entries(
+    folder: pathlib.Path,
+    before: Iterable[Mapping[str, Any]],
+    entries: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Refuses a list whose runs do not say of themselves what these say."""
+    needed = {field for entry in entries.values() for field in entry}
+    for run in before:
+        if not needed <= set(run):
+            raise FileExistsError(
+                f"{folder} holds a sweep, with runs such as {run['name']}; give "
+                "another --run folder."
+            )
+
+
 def _is_only_runs(folder: pathlib.Path, plans: Sequence[Plan]) -> bool:
-    """Whether a folder without a list of runs holds nothing but runs of these plans."""
-    ours = {p.name for p in plans} | {FAILED, "trunk", claim_files.FOLDER, TASKS}
-    return all(
-        path.name in ours
-        or path.name.startswith(LISTED)  # another driver writes it just now
-        for path in run_lock.leftovers(folder)
+    """Whether a folder without a list of runs is one of these plans all the same.
+
+    It has runs of theirs, if the list was moved away, or nothing but what is written
+    beside runs.
+    """
+    runs = {p.name for p in plans}
+    found = [path.name for path in run_lock.leftovers(folder)]
+    return not runs.isdisjoint(found) or all(
+        name in BESIDE or name.startswith(LISTED)  # another driver writes it just now
+        for name in found
     )
 
 
@@ -214,16 +251,16 @@ def _note_failures(
 ) -> None:
     """Keeps the failures of other plans that are still true."""
     now = {p.name for p in plans}
-    known = {
-        name: reason
-        for name, reason in read_failures(folder).items()
-        if name not in now and not RunFolder(folder / name).metrics.exists()
-    } | dict(failed)
-    if known:
-        checked_files.write_json(folder / FAILED, known)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            (folder / FAILED).unlink()
+    with claim_files.alone(folder, FAILED):
+        known = {
+            name: reason
+            for name, reason in read_failures(folder).items()
+            if name not in now and not RunFolder(folder / name).metrics.exists()
+        } | dict(failed)
+        if known:
+            checked_files.write_json(folder / FAILED, known)
+        else:
+            (folder / FAILED).unlink(missing_ok=True)
 
 
 def _engine(options: Options) -> Engine:

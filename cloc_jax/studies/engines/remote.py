@@ -38,6 +38,7 @@ class Attempt(NamedTuple):
     task: Task
     number: int
     job: Any
+    said: int = 0  # bytes in its log from earlier attempts
 
 
 def train(
@@ -88,10 +89,12 @@ def _submit(backend: Backend, ready, folder: pathlib.Path) -> list[Attempt]:
     for task, _, _ in ready:
         driver.prepare(task, folder)
         paths.append(task_files.write(task, folder))
+    logs = [path.with_suffix(".log") for path in paths]
+    said = [log.stat().st_size if log.exists() else 0 for log in logs]
     jobs = backend.submit(paths)
     return [
-        Attempt(task, number, job)
-        for (task, number, _), job in zip(ready, jobs, strict=True)
+        Attempt(task, number, job, before)
+        for (task, number, _), job, before in zip(ready, jobs, said, strict=True)
     ]
 
 
@@ -104,8 +107,9 @@ def _judge(
     if not left:
         return None, {}
     log = folder / task_files.FOLDER / f"{task.name}.log"
+    said = {run: worker.reason(log, run, start=attempt.said) for run in left}
     if code == worker.FAILED:
-        return None, dict.fromkeys(left, worker.reason(log))
+        return None, said
     if code in (worker.BUSY, worker.UNREADY):
         who = claim_files.owner(folder, left[0]) or "another process"
         console.print(f"{task.name}: {who} works on it; waiting", soft_wrap=True)
@@ -114,5 +118,5 @@ def _judge(
     if attempt.number <= options.retries:
         console.print(f"{task.name}: {why}; it goes on from where it was")
         return (attempt.number + 1, 0.0), {}
-    said = f"{why} in {attempt.number} attempts; {worker.reason(log)}"
-    return None, dict.fromkeys(left, said)
+    why += f" in {attempt.number} attempts"
+    return None, {run: f"{why}; {text}" for run, text in said.items()}

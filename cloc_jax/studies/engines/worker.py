@@ -145,11 +145,20 @@ class Child:
             return True  # its exit code was read already
 
 
-def reason(log: pathlib.Path) -> str:
-    """What a worker said last before it failed."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    said = [line for line in lines if line.startswith("error: ")] or lines
-    last = said[-1].removeprefix("error: ").strip() if said else "it said nothing"
+def reason(log: pathlib.Path, run: str = "", *, start: int = 0) -> str:
+    """What a worker said last before it failed.
+
+    Args:
+      log: what workers of its task said.
+      run: what was said of this one counts before all else.
+      start: bytes of the log that are from earlier workers.
+    """
+    said = log.read_bytes()[start:] if log.exists() else b""
+    lines = said.decode(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    of_run = [line for line in errors if run and line.startswith(f"error: {run}: ")]
+    found = of_run or errors or lines or ["it said nothing"]
+    last = found[-1].removeprefix("error: ").removeprefix(f"{run}: ").strip()
     return f"{last} (see {log})"
 
 

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax.data import datasets
 from cloc_jax.report import published
-from cloc_jax.studies.run_plan import Plan, Setting, plan_runs, set_field, value_of
+from cloc_jax.studies.run_plan import Plan, Setting, plan_runs, set_value, value_of
 from cloc_jax.studies.sweep import folds_of
 from cloc_jax.studies.tables.table_settings import settings_of
 
@@ -160,22 +160,6 @@ def pair(text: str, flag: str) -> tuple[str, Any]:
     if not separator:
         raise ValueError(f"{flag}{text} has no value; write {flag}{name}=VALUE.")
     return name.strip(), value_of(value.strip())
-
-
-def set_value(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets a field; what looks like a number may be text, and true a boolean."""
-    tried = [value]
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        tried = [value.lower() == "true"]
-    elif not isinstance(value, str):
-        tried.append(str(value))
-    for last, one in enumerate(tried, 1):
-        try:
-            set_field(config, name, one)
-            return
-        except ValueError:
-            if last == len(tried):
-                set_field(config, name, value)  # with what was given in its message
 
 
 def _changes(request: Request) -> dict[tuple[str, str], dict[str, Any]]:
