@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.jobs import tables_flags
+from cloc_jax.report import table_rows
 from cloc_jax.studies import command_text
 from cloc_jax.studies.engines import Options
 from cloc_jax.studies.tables import table_job, table_plans
@@ -40,7 +41,7 @@ def asked(arguments: argparse.Namespace, settings: Sequence[str]) -> Any:
         folds=arguments.folds,
         margins=arguments.margin,
         roots=_named(arguments.root, "--root", tables_flags.DATASETS),
-        weights=_named(arguments.weights, "--weights", ()),
+        weights=_named(arguments.weights, "--weights", table_rows.BACKBONES),
         settings=[word.removeprefix("--config.") for word in given],
         changes=arguments.set,
         command=command_text.command(),
@@ -94,10 +95,10 @@ def _named(texts: Sequence[str], flag: str, known: Sequence[str]) -> dict[str, s
     found = {}
     for text in texts:
         name, separator, value = text.partition("=")
-        if not separator or not value or (known and name not in known):
+        if not separator or not value or name not in known:
             raise ValueError(
-                f"{flag} is {text!r}; write {flag}=NAME=VALUE"
-                + (f", with a name of {', '.join(known)}." if known else ".")
+                f"{flag} is {text!r}; write {flag}=NAME=VALUE, with a name of "
+                f"{', '.join(known)}."
             )
         found[name] = value
     return found

@@ -24,7 +24,7 @@ INTERVALS = (
     "Ours is the mean ± standard deviation over runs, n their number. Differences are "
     "ours minus the paper's, with a 95% interval over other seeds and other test "
     "images (Student's, by Welch and Satterthwaite's degrees of freedom; with folds "
-    "over runs only, with one run over images only). The paper's number is taken as "
+    "over these only, with one run over images only). The paper's number is taken as "
     "exact. A difference in bold is one whose interval leaves out zero."
 )
 

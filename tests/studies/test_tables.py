@@ -298,6 +298,8 @@ def test_a_page_from_summaries_that_are_none(tmp_path):
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ValueError, match="a.json is not one"):
         table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
+    with pytest.raises(ValueError, match="--weights is 'vg16=x'; .* vgg16"):
+        tables._named(["vg16=x"], "--weights", table_rows.BACKBONES)
     with pytest.raises(ValueError, match="--root is 'moon=x'"):
         tables._named(["moon=x"], "--root", tables_flags.DATASETS)
 
