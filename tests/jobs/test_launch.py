@@ -478,7 +478,7 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
 OWN_FLAGS = {
     "--resume": {"train"},
     "--folds": {"train", "sweep", "tables"},
-    "--engine": {"sweep", "tables"},
+    "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
     "--choose": {"sweep"},
     "--dry-run": {"tables"},
     "--target": {"compile"},
