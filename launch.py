@@ -8,7 +8,7 @@
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py JOB --help                         what a job takes
 
-Any setting of configs/base.py can be overridden: --config.train.batch_size=32
+Any setting of cloc_jax/config.py can be overridden: --config.train.batch_size=32
 """
 
 import signal
@@ -28,12 +28,12 @@ import traceback
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from cloc_jax.build import saved_config
-from cloc_jax.jobs import command_line
-from cloc_jax.jobs.request import Request
-from cloc_jax.jobs.runners import RUNNERS
+from cloc_jax.cli import command_line
+from cloc_jax.cli.request import Request
+from cloc_jax.cli.runners import RUNNERS
 from cloc_jax.runtime import os_errors, process_guard, standard_streams
 from cloc_jax.runtime.printable import printable
+from cloc_jax.training import saved_config
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("--config.mesh.", "--config.data.root=", "--config.data.prepared=")
@@ -88,9 +88,9 @@ def main(words: list[str]) -> int:
 
 def schema() -> ConfigDict:
     """Every setting with its default."""
-    from configs import base
+    from cloc_jax.config import default_config
 
-    return base.get_config()
+    return default_config()
 
 
 def overview() -> str:
@@ -140,14 +140,14 @@ def read_settings(words: list[str], allowed: str, job: str) -> ConfigDict:
             CONFIG.value.data.crop = None  # how ml_collections reads a tuple's "None"
         return CONFIG.value
     except flags.IllegalFlagValueError as error:
-        problem, hint = f"{error}.", "configs/base.py shows the type of every field."
+        problem, hint = f"{error}.", "cloc_jax/config.py shows the type of every field."
     except flags.Error as error:
         problem, hint = str(error), "python launch.py --help shows how it is used."
     except (AttributeError, KeyError) as error:
         # ml_collections quotes the field and its own suggestion in one string.
         text = str(error).replace("\\n", ". ").replace("\\", "").replace("'", "")
         problem = f"the configuration has no field {text}"
-        hint = "configs/base.py lists them all."
+        hint = "cloc_jax/config.py lists them all."
         fields = [re.match(r"--config\.([\w.]+)", w) for w in words]
         renamed = saved_config.RENAMED
         moved = [renamed[f[1]] for f in fields if f and f[1] in renamed]

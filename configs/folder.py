@@ -10,11 +10,11 @@ paths and one of labels, and may have one of splits and one of patients; data.co
 names them. For grey images add `--config.data.channels=1`.
 """
 
-from configs import base
+from cloc_jax.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.data.name = "folder"
     config.data.size = (128, 128)
     config.augment.flip_horizontal = 0.5

@@ -4,11 +4,11 @@ Its weights are downloaded; --config.encoder.weights=FILE takes them from a file
 (docs/weights.md). Names no dataset, so it does not run alone.
 """
 
-from configs import base
+from cloc_jax.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     _encoder(config)
     return config
 

@@ -4,11 +4,11 @@ Expect a test QWK of 0.84 to 0.89, which differs by processor, in under three mi
 two CPU cores.
 """
 
-from configs import base
+from cloc_jax.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.expect = "test QWK 0.84 to 0.89 in under three minutes on two CPU cores"
     config.data.name = "synthetic"
     config.data.size = (64, 64)

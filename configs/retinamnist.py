@@ -6,11 +6,11 @@ Small, real and quick to download; not one of the paper's datasets. See
 data/retinamnist/README.md.
 """
 
-from configs import base
+from cloc_jax.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.data.name = "retinamnist"
     config.data.size = (28, 28)
     config.data.critical = ("1|2",)

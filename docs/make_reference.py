@@ -2,8 +2,9 @@
 
     python docs/make_reference.py
 
-Settings, defaults and explanations come from configs/base.py (the comments beside the
-fields), jobs from cloc_jax/jobs/command_line.py. A test fails where the page is stale.
+Settings, defaults and explanations come from cloc_jax/config.py (the comments beside
+the fields), jobs from cloc_jax/cli/command_line.py. A test fails where the page is
+stale.
 """
 
 import argparse
@@ -20,14 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 sys.path.insert(0, str(ROOT))
 
-from cloc_jax.jobs import command_line  # noqa: E402
-from configs import base  # noqa: E402
+from cloc_jax import config as schema  # noqa: E402
+from cloc_jax.cli import command_line  # noqa: E402
 
 TOP = """\
 # Reference
 
-Written by `python docs/make_reference.py` from `configs/base.py` and the parsers in
-`cloc_jax/jobs/command_line.py`; edit those, not this page.
+Written by `python docs/make_reference.py` from `cloc_jax/config.py` and the parsers in
+`cloc_jax/cli/command_line.py`; edit those, not this page.
 
 - [Jobs](#jobs): what `launch.py` does, with the flags of each job.
 - [Settings](#settings): every field of a configuration, with its default.
@@ -113,7 +114,7 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def _sections() -> list[str]:
-    """A section per group of settings, in the order of base.py."""
+    """A section per group of settings, in the order of config.py."""
     remarks, groups, docs = _remarks()
     # ConfigDict sorts by name; neighbours in the source explain each other.
     order = {name: place for place, name in enumerate([*groups, *remarks])}
@@ -133,7 +134,7 @@ def _sections() -> list[str]:
                 row = (f"`{name}`", f"`{_shown(value)}`", said)
                 sections[prefix.removesuffix(".")].append(row)
 
-    walk(base.get_config(), "")
+    walk(schema.default_config(), "")
     written = []
     for name, rows in sections.items():
         intro = " ".join(filter(None, (docs.get(name, ""), groups.get(name, ""))))
@@ -155,7 +156,7 @@ def _of_optimizer(name: str, remarks: dict[str, str]) -> str:
 
 def _remarks() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
     """Comments by field, comments by group, and docstrings by group."""
-    source = inspect.getsource(base)
+    source = inspect.getsource(schema)
     remarks, groups, docs = {}, {}, {}
     comments = _comments(source)
     for function in ast.parse(source).body:
@@ -179,8 +180,8 @@ def _remarks() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
 
 
 def _prefix(function: str) -> str:
-    """Where the fields that a function of base.py sets belong."""
-    if function == "get_config":
+    """Where the fields that a function of config.py sets belong."""
+    if function == "default_config":
         return ""
     return "stage." if function == "_stage" else f"method.{function[1:]}."
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from cloc_jax.build import assembly, encoder
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference
-from cloc_jax.training import epoch_end
+from cloc_jax.training import assembly, encoder, epoch_end
 
 
 def untrained_run(config, path):

@@ -2,7 +2,8 @@
 
 import random
 
-from cloc_jax.report import published, table_rows
+from cloc_jax.paper import table_rows
+from cloc_jax.report import published
 
 RANKS = ["0", "1", "2", "3", "4"]
 BOUNDARIES = ["0|1", "1|2", "2|3", "3|4"]

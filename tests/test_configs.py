@@ -10,12 +10,13 @@ import pytest
 from flax import nnx
 
 import launch
-from cloc_jax.build import assembly, encoder, saved_config
-from cloc_jax.build.dataset import build_dataset
+from cloc_jax import config as schema_module
+from cloc_jax.config import default_config
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.dotted_names import flatten
-from configs import base
+from cloc_jax.training import assembly, encoder, saved_config
+from cloc_jax.training.dataset import build_dataset
 
 FOLDER = pathlib.Path(launch.__file__).parent / "configs"
 FILES = sorted(
@@ -30,7 +31,7 @@ OFFICIAL = [
 
 
 def test_the_papers_values_are_the_defaults():
-    config = base.get_config()
+    config = default_config()
     assert config.optimizer.name == "adam"
     assert config.optimizer.learning_rate == 1e-3
     assert config.optimizer.weight_decay == 0
@@ -59,10 +60,10 @@ def test_koa_is_the_papers_protocol():
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_the_fields_of_base_and_survives_json(name):
     config = importlib.import_module(f"configs.{name}").get_config()
-    schema = base.get_config().to_dict()
+    schema = default_config().to_dict()
     assert flatten(config.to_dict()).keys() == flatten(schema).keys()
     saved = json.loads(json.dumps(config.to_dict()))
-    assert saved_config.read(saved, base.get_config()).to_dict() == config.to_dict()
+    assert saved_config.read(saved, default_config()).to_dict() == config.to_dict()
 
 
 def test_the_papers_competitors_have_their_official_recipe():
@@ -124,7 +125,7 @@ def test_official_rates_are_those_of_the_authors_batch(name, expected):
 
 def test_every_field_of_base_has_its_comment():
     """On its line or on the one before; a stage's settings are the optimizer's."""
-    lines = pathlib.Path(base.__file__).read_text().splitlines()
+    lines = pathlib.Path(schema_module.__file__).read_text().splitlines()
     fields = re.compile(r"    (?!stage\.)\w+\.(\w+\.)*\w+ = (?P<value>.*)")
     bare = [
         line.strip()

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
 import launch
-from cloc_jax.jobs import command_line
+from cloc_jax.cli import command_line
 from cloc_jax.runtime.dotted_names import flatten
 
 ROOT = pathlib.Path(launch.__file__).parent

@@ -6,9 +6,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
-from cloc_jax.build import assembly
 from cloc_jax.runtime import checkpoint, model_state, sharding
-from cloc_jax.training import train_step
+from cloc_jax.training import assembly, train_step
 from configs import folder, quickstart
 
 # Sizes of methods with which a step compiles quickly.

@@ -18,12 +18,11 @@ from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
 from cloc_jax.bench import hlo_costs, hlo_launches, jaxpr_flops
-from cloc_jax.build import assembly, encoder
 from cloc_jax.data import drawn_knees
 from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.scoring import inference
-from cloc_jax.training import train_step
+from cloc_jax.training import assembly, encoder, train_step
 
 # How many ranks a dataset has, where that is known without its files.
 RANKS = {

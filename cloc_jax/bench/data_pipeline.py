@@ -22,14 +22,14 @@ from cloc_jax.bench import cells
 from cloc_jax.bench import step as training_step
 from cloc_jax.bench.cells import Cell
 from cloc_jax.bench.stopwatch import Program, interleaved, resident_bytes
-from cloc_jax.build import assembly, encoder
-from cloc_jax.build.dataset import augmentation, build_dataset
 from cloc_jax.data import pipeline, samplers
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import Draw, Prepared, Source, augmented
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import console, print_dataset
+from cloc_jax.training import assembly, encoder
+from cloc_jax.training.dataset import augmentation, build_dataset
 
 IMAGES = 256  # read a call, at least
 BARE = "decode, resize"

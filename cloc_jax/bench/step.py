@@ -12,11 +12,10 @@ from ml_collections import ConfigDict
 
 from cloc_jax.bench.cells import Cell, measure
 from cloc_jax.bench.stopwatch import Program, compiled
-from cloc_jax.build import assembly, encoder
 from cloc_jax.data import pipeline
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.console import console
-from cloc_jax.training import train_step
+from cloc_jax.training import assembly, encoder, train_step
 
 
 def bench_step(

@@ -60,7 +60,7 @@ def cloc(
     margin_optimizer: str,
     margin_learning_rate: float | None,
 ) -> Method:
-    """The paper's method; see `configs/base.py` for what each setting means."""
+    """The paper's method; see `cloc_jax/config.py` for what each setting means."""
     boundaries = num_ranks - 1
     entries = parse(margins, boundaries, floor=rho, start=margin_start)
     if weight < 0:

@@ -147,7 +147,7 @@ def dino(
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
 ) -> Method:
-    """Pretraining and a probe; see `configs/base.py` for what each setting means."""
+    """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
     if min(student_temperature, teacher_temperature) <= 0:
         raise ValueError(
             f"method.dino has temperatures {student_temperature} and "

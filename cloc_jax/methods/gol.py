@@ -53,7 +53,7 @@ def gol(
     pairs: int,
     neighbours: Sequence[int],
 ) -> Method:
-    """One stage; see `configs/base.py` for what each setting means."""
+    """One stage; see `cloc_jax/config.py` for what each setting means."""
     points = references or num_ranks
     if points < 2 or width < 2 or pairs < 0 or margin < 0 or tau < 0:
         raise ValueError(

@@ -52,7 +52,7 @@ class Prototypes(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class HeadOptions:
-    """What a head is made of; see `configs/base.py` for what each means."""
+    """What a head is made of; see `cloc_jax/config.py` for what each means."""
 
     projection: int
     projection_relu: bool

@@ -98,7 +98,7 @@ def mwr(
     dropout: float,
     references: int,
 ) -> Method:
-    """One stage; see `configs/base.py` for what each setting means."""
+    """One stage; see `cloc_jax/config.py` for what each setting means."""
     if hidden < 1 or not 0 <= dropout < 1 or not 1 <= references <= PAIRS:
         raise ValueError(
             f"method.mwr has hidden {hidden}, dropout {dropout} and references "

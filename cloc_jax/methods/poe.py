@@ -72,7 +72,7 @@ def poe(
     margin: float,
     distance: str,
 ) -> Method:
-    """One stage; see `configs/base.py` for what each setting means."""
+    """One stage; see `cloc_jax/config.py` for what each setting means."""
     if distance not in DISTANCES:
         raise ValueError(
             f"method.poe.distance is {distance!r}; use one of {', '.join(DISTANCES)}."

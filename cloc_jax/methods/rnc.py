@@ -31,7 +31,7 @@ def rnc(
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
 ) -> Method:
-    """Pretraining and a probe; see `configs/base.py` for what each setting means."""
+    """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
     if temperature <= 0:
         raise ValueError(
             f"method.rnc.temperature is {temperature}; use a number above 0."

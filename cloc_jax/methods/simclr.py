@@ -29,7 +29,7 @@ def simclr(
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
 ) -> Method:
-    """Pretraining and a probe; see `configs/base.py` for what each setting means."""
+    """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
     if temperature <= 0 or width < 1 or hidden < 0:
         raise ValueError(
             f"method.simclr has temperature {temperature}, width {width} and hidden "

@@ -16,7 +16,7 @@ def sord(
     alpha: float,
     distance: str,
 ) -> Method:
-    """One stage; see `configs/base.py` for what each setting means."""
+    """One stage; see `cloc_jax/config.py` for what each setting means."""
     if alpha < 0 or distance not in ("absolute", "squared"):
         raise ValueError(
             f"method.sord has alpha {alpha} and distance {distance!r}; use 0 or more, "

@@ -30,7 +30,7 @@ class Stop(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Settings that the rules of all stages share; see `configs/base.py`."""
+    """Settings that the rules of all stages share; see `cloc_jax/config.py`."""
 
     max_epochs: int
     patience: int

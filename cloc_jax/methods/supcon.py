@@ -28,7 +28,7 @@ def supcon(
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
 ) -> Method:
-    """Pretraining and a probe; see `configs/base.py` for what each setting means."""
+    """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
     if min(temperature, base_temperature) <= 0 or width < 1:
         raise ValueError(
             f"method.supcon has temperatures {temperature} and {base_temperature} and "

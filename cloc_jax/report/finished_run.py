@@ -5,13 +5,14 @@ import pathlib
 import cv2
 import numpy as np
 
-from cloc_jax.build.assembly import Parts
-from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
-from cloc_jax.report import html_page, pictures, run_scores, thumbnails
+from cloc_jax.report import html_page, pictures, thumbnails
 from cloc_jax.runtime import atomic_files, processes
 from cloc_jax.scoring import metrics
+from cloc_jax.training import run_scores
+from cloc_jax.training.assembly import Parts
+from cloc_jax.training.trained_run import TrainedRun
 
 TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 

@@ -37,5 +37,5 @@ def change(config: ConfigDict, settings: Mapping[str, Any]) -> None:
     except (KeyError, TypeError, ValueError) as error:
         text = str(error).strip("'\"").replace("\\n", " ")
         raise ValueError(
-            f"settings has something that configs/base.py does not: {text}"
+            f"settings has something that cloc_jax/config.py does not: {text}"
         ) from None

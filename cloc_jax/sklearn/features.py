@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from cloc_jax.config import default_config
 from cloc_jax.scoring import metrics, rank_probabilities
 from cloc_jax.sklearn import default_settings
 from cloc_jax.training import in_memory
@@ -36,7 +37,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
       patience: epochs without improvement that end a stage.
       validation_fraction: share of the rows that decides when training ends; 0, or too
         few rows for one per class, for the training rows themselves.
-      settings: any others of configs/base.py, such as {"method.cloc.weight": 0.5}.
+      settings: any others of cloc_jax/config.py, such as {"method.cloc.weight": 0.5}.
       random_state: of initial weights, batches and the validation rows.
 
     Attributes:
@@ -153,7 +154,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         return in_memory.Rows(parts[0], parts[2]), in_memory.Rows(parts[1], parts[3])
 
     def _config(self) -> Any:
-        config = default_settings.read("base").get_config()
+        config = default_config()
         config.encoder.frozen = True  # the features are given
         config.method.name = self.method
         config.method.cloc.margins = self.margins

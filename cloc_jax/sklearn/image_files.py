@@ -17,18 +17,18 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.build import saved_config
-from cloc_jax.build.dataset import network_input
-from cloc_jax.build.trained_run import TrainedRun
+from cloc_jax.cli import evaluate, predict
+from cloc_jax.config import default_config
 from cloc_jax.data import images
-from cloc_jax.jobs import evaluate, predict
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import grades
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.sklearn import default_settings
 from cloc_jax.sklearn.features import ordered_classes
-from cloc_jax.training import loop
+from cloc_jax.training import loop, saved_config
+from cloc_jax.training.dataset import network_input
+from cloc_jax.training.trained_run import TrainedRun
 
 Image = str | os.PathLike | np.ndarray
 
@@ -52,7 +52,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
       size: height and width that the network sees.
       channels: 1 for grey images, 3 for colour.
       batch_size, learning_rate, max_epochs: of training; None for the configuration's.
-      settings: any others of configs/base.py, such as {"data.test_fraction": 0.3}.
+      settings: any others of cloc_jax/config.py, such as {"data.test_fraction": 0.3}.
       verbose: print what the command line prints.
       random_state: the seed of the run.
 
@@ -238,5 +238,5 @@ def _channels(image: np.ndarray) -> int:
 
 
 def _read(folder: RunFolder) -> ConfigDict:
-    schema = default_settings.read("base").get_config()
+    schema = default_config()
     return saved_config.read(folder.read_config(), schema)

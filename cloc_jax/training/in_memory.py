@@ -18,15 +18,14 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from cloc_jax import methods
-from cloc_jax.build import assembly
-from cloc_jax.build import optimizer as optimizers
 from cloc_jax.data import samplers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods import Context, Prediction, Readout, Stage, Support
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, train_step
+from cloc_jax.training import assembly, epoch_end, train_step
+from cloc_jax.training import optimizer as optimizers
 from cloc_jax.training.loop import NonFinite, enter
 
 ROWS = 256  # evaluated at a time, always as many, so that one program serves all

@@ -18,8 +18,6 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly, encoder, saved_config, trained_run
-from cloc_jax.build.dataset import build_dataset
 from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.methods import Context, Stage, Support
@@ -36,7 +34,16 @@ from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.runtime.scalar_log import ScalarLog
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, time_estimate, train_step
+from cloc_jax.training import (
+    assembly,
+    encoder,
+    epoch_end,
+    saved_config,
+    time_estimate,
+    train_step,
+    trained_run,
+)
+from cloc_jax.training.dataset import build_dataset
 
 Record = dict[str, Any]  # where a run is, as plain data
 LONG_STEP = 0.2  # seconds

@@ -21,8 +21,6 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import methods
-from cloc_jax.build import assembly, encoder
-from cloc_jax.build.dataset import permuted
 from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.samplers import Sampler
@@ -33,7 +31,8 @@ from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference, prediction_scores
-from cloc_jax.training import epoch_end, stacked_runs, train_step
+from cloc_jax.training import assembly, encoder, epoch_end, stacked_runs, train_step
+from cloc_jax.training.dataset import permuted
 from cloc_jax.training.loop import enter
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from cloc_jax.build import assembly
 from cloc_jax.runtime.console import console, duration
+from cloc_jax.training import assembly
 
 STEPS = 3  # that are timed, unless the first of them takes long
 ENOUGH_SECONDS = 10.0

@@ -14,11 +14,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from cloc_jax import methods
-from cloc_jax.build import optimizer as optimizers
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.training import optimizer as optimizers
 
 
 class Carry(NamedTuple):

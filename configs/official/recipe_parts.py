@@ -12,11 +12,11 @@ authors stops early, so the epochs given are all trained, and the best one on
 validation data is kept.
 """
 
-from configs import base
+from cloc_jax.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.data.name = "synthetic"
     config.data.channels = 1
     config.data.size = (224, 224)

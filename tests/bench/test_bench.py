@@ -12,9 +12,9 @@ from tiny_runs import tiny
 
 from cloc_jax import losses
 from cloc_jax.bench import cells, loss, stopwatch
-from cloc_jax.build import assembly
-from cloc_jax.jobs import bench as job
+from cloc_jax.cli import bench as job
 from cloc_jax.runtime import crossovers, sharding
+from cloc_jax.training import assembly
 
 EIGHT = "--xla_force_host_platform_device_count=8"
 

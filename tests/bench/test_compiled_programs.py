@@ -10,7 +10,7 @@ from launching import TINY, launch, launched
 from tiny_runs import stage_parts, tiny
 
 from cloc_jax.bench import compiled_programs, hlo_costs, targets
-from cloc_jax.jobs import compile as compile_job
+from cloc_jax.cli import compile as compile_job
 from cloc_jax.runtime import sharding
 
 CLOC = ["step joint", "step refine", "evaluation", "loss dense"]

@@ -8,8 +8,8 @@ from launching import TINY, launched
 from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline, stopwatch
-from cloc_jax.build import assembly
 from cloc_jax.data import augment, drawn_knees, pipeline, view_recipes
+from cloc_jax.training import assembly
 
 
 @pytest.fixture

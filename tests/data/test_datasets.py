@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from launching import ROOT
 
+from cloc_jax.config import default_config
 from cloc_jax.data import datasets, expected_counts, images
-from configs import base
 
 NAMES = list(datasets.LAYOUTS)
 
@@ -46,7 +46,7 @@ def said(dataset, pattern):
 
 
 def test_drawn_splits_share_no_knee(tmp_path):
-    fields = base.get_config().data.to_dict() | {"size": (24, 24), "channels": 1}
+    fields = default_config().data.to_dict() | {"size": (24, 24), "channels": 1}
     fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
     dataset = datasets.load("synthetic", fields, prepared=tmp_path / "p")
     ids = [i for source in dataset.splits.values() for i in source.ids]
@@ -65,7 +65,7 @@ def test_drawn_splits_share_no_knee(tmp_path):
 
 
 def test_drawn_calibration_is_the_end_of_train(tmp_path):
-    fields = base.get_config().data.to_dict() | {"size": (24, 24), "channels": 1}
+    fields = default_config().data.to_dict() | {"size": (24, 24), "channels": 1}
     fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
     plain = datasets.load("synthetic", fields, prepared=tmp_path)
     asked = fields | {"calibration_fraction": 0.2, "relabel": ("0>1:1",)}

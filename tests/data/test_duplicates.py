@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from cloc_jax.build import dataset
 from cloc_jax.data import content, duplicates
 from cloc_jax.data.drawn_knees import Knees
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.source import InMemory
+from cloc_jax.training import dataset
 from configs import folder
 
 

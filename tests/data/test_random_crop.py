@@ -4,10 +4,10 @@ import cv2
 import numpy as np
 from tiny_runs import tiny
 
-from cloc_jax.build import assembly, encoder, kept_features
-from cloc_jax.build.dataset import build_dataset, network_input
 from cloc_jax.data import images
 from cloc_jax.data.source import AugmentedOnce
+from cloc_jax.training import assembly, encoder, kept_features
+from cloc_jax.training.dataset import build_dataset, network_input
 
 
 def config(**changes):

@@ -7,9 +7,9 @@ import pytest
 from flax import nnx
 from tiny_runs import tiny
 
-from cloc_jax.build import assembly, encoder
 from cloc_jax.encoders import layers
 from cloc_jax.runtime import sharding
+from cloc_jax.training import assembly, encoder
 
 RNG = np.random.default_rng(0)
 IMAGES = jnp.asarray(RNG.normal(2.0, 3.0, size=(8, 3, 5, 4)), jnp.float32)

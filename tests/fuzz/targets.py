@@ -16,8 +16,6 @@ import mutations
 import numpy as np
 import seeds
 
-from cloc_jax.build import saved_config
-from cloc_jax.build.feature_store import FeatureStore
 from cloc_jax.data import datasets, images
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
@@ -27,6 +25,8 @@ from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.training import saved_config
+from cloc_jax.training.feature_store import FeatureStore
 from configs import folder as folder_config
 
 WANTED = stored_image.Wanted((16, 16), None, False, 3, 10**7)
@@ -220,9 +220,9 @@ class Features:
 
 
 def _schema() -> Callable[[], Any]:
-    from configs import base
+    from cloc_jax.config import default_config
 
-    return base.get_config
+    return default_config
 
 
 KINDS = {

@@ -9,15 +9,13 @@ from sklearn.metrics import normalized_mutual_info_score
 from tiny_runs import SMALL_METHODS, arrays, clean, tiny
 
 from cloc_jax import methods
-from cloc_jax.build import assembly, optimizer
-from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.methods import Context, Limits
 from cloc_jax.methods import dino as module
 from cloc_jax.methods.dino import dino
-from cloc_jax.report import run_scores
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import loop, train_step
+from cloc_jax.training import assembly, loop, optimizer, run_scores, train_step
+from cloc_jax.training.trained_run import TrainedRun
 
 OUTPUT, LOCAL_CROPS, BATCH = 6, 2, 4
 PRETRAIN = {

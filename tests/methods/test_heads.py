@@ -9,12 +9,12 @@ from flax import nnx
 from tiny_runs import clean
 
 from cloc_jax import losses
-from cloc_jax.build import assembly
-from cloc_jax.build.dataset import build_dataset
 from cloc_jax.data.samplers import RankPairs
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
+from cloc_jax.training import assembly
+from cloc_jax.training.dataset import build_dataset
 
 
 def head(**changes):

@@ -7,8 +7,6 @@ import pytest
 from flax import nnx
 from tiny_runs import arrays, clean
 
-from cloc_jax.build import assembly
-from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.methods import registry, stop_rules
 from cloc_jax.methods.ce import cross_entropy
 from cloc_jax.methods.interface import (
@@ -19,11 +17,11 @@ from cloc_jax.methods.interface import (
     View,
     freeze,
 )
-from cloc_jax.report import run_scores
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import loop
+from cloc_jax.training import assembly, loop, run_scores
 from cloc_jax.training.many_runs import train_together
+from cloc_jax.training.trained_run import TrainedRun
 
 
 class Counter(nnx.Variable):

@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 from tiny_runs import arrays, clean, tiny
 
-from cloc_jax.build import assembly
-from cloc_jax.build.trained_run import TrainedRun
 from cloc_jax.methods import METHODS
-from cloc_jax.report import run_scores
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import rank_probabilities
-from cloc_jax.training import loop
+from cloc_jax.training import assembly, loop, run_scores
 from cloc_jax.training.many_runs import train_together
+from cloc_jax.training.trained_run import TrainedRun
 
 # Methods that augment images in their own way.
 PRETRAINED = ("rnc", "simclr", "supcon", "dino")

@@ -8,7 +8,7 @@ import browser_runs
 import numpy as np
 import pytest
 
-from cloc_jax.jobs import decide
+from cloc_jax.cli import decide
 from cloc_jax.report import html_page, page_data, page_parts, plot_data
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import calibration, predictions

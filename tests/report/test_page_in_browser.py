@@ -11,7 +11,7 @@ import pytest
 from chromium import Browser
 from launching import launch, launched
 
-from cloc_jax.jobs import command_line, decide
+from cloc_jax.cli import command_line, decide
 from cloc_jax.report import html_page
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions

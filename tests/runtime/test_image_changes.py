@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from tiny_runs import of_folder
 
-from cloc_jax.build import assembly
-from cloc_jax.jobs import evaluate, predict, show
+from cloc_jax.cli import evaluate, predict, show
 from cloc_jax.runtime import image_changes
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import assembly
 from cloc_jax.training import loop as training
 
 BEFORE = {

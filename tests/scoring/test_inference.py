@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tiny_runs import tiny
 
-from cloc_jax.build import assembly
 from cloc_jax.runtime import model_state
 from cloc_jax.scoring import inference
+from cloc_jax.training import assembly
 
 
 @pytest.mark.parametrize("name, reads", [("rnc", ["val"]), ("gol", ["train", "val"])])

@@ -12,14 +12,13 @@ import pytest
 from damage import biggest, flip
 from tiny_runs import clean
 
-from cloc_jax.build import assembly, trained_run
-from cloc_jax.build.trained_run import TrainedRun
-from cloc_jax.report import finished_run, run_scores
+from cloc_jax.report import finished_run
 from cloc_jax.runtime import checkpoint, interrupts
 from cloc_jax.runtime.checked_files import KEY, SEAL, Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
-from cloc_jax.training import loop
+from cloc_jax.training import assembly, loop, run_scores, trained_run
+from cloc_jax.training.trained_run import TrainedRun
 
 pytestmark = pytest.mark.slow  # launch's own tests of damage are not
 CONFIG = {"method__name": "ce", "train__max_epochs": 2, "train__checkpoint_steps": 2}

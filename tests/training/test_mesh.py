@@ -7,14 +7,13 @@ import pytest
 from jax.sharding import PartitionSpec
 from tiny_runs import SMALL_METHODS, stage_parts, tiny
 
-from cloc_jax.build import assembly
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.samplers import RankPairs
 from cloc_jax.data.source import Source, augmented
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import model_state, sharding
-from cloc_jax.training import train_step
+from cloc_jax.training import assembly, train_step
 
 
 def three_steps(**mesh):

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from tiny_runs import SMALL_METHODS, arrays, tiny
 
-from cloc_jax.build import assembly
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import loop
+from cloc_jax.training import assembly, loop
 
 # Five or six steps per epoch, two epochs per stage, a checkpoint every four steps.
 SIZES = SMALL_METHODS | {

@@ -5,8 +5,7 @@ import importlib
 import pytest
 import tiny_runs
 
-from cloc_jax.build import assembly
-from cloc_jax.training import time_estimate
+from cloc_jax.training import assembly, time_estimate
 
 
 @pytest.fixture(scope="module")

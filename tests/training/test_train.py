@@ -9,11 +9,10 @@ import pytest
 from flax import nnx
 from tiny_runs import stage_parts, tiny
 
-from cloc_jax.build import assembly
 from cloc_jax.methods import Context
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import loop
+from cloc_jax.training import assembly, loop
 
 
 def of(method, **settings):

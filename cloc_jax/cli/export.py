@@ -1,0 +1,162 @@
+"""Export: a trained run as a folder that others can use without the run."""
+
+import pathlib
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from safetensors.numpy import save_file
+
+from cloc_jax.encoders.preprocessing import PREPROCESSINGS
+from cloc_jax.report import model_card
+from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import calibration, predictions
+from cloc_jax.scoring import exported_model as folder_of
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.training import encoder, prediction_program
+from cloc_jax.training.dataset import network_input
+from cloc_jax.training.trained_run import TrainedRun
+
+# Settings that may be paths, which say something of the machine and nothing to others.
+PLACES = {"data": ("root", "prepared", "csv", "landmarks"), "encoder": ("weights",)}
+
+
+def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
+    """Writes the model of a trained run into a new folder, whole or not at all."""
+    run = TrainedRun(config, folder)
+    decision = Decision.read(folder.decision, run.ranks)
+    results = folder.read_metrics() if folder.metrics.exists() else {}
+    found = _predictions(folder, run.ranks)
+    console.print(f"exporting for {', '.join(prediction_program.PLATFORMS)}")
+    program = prediction_program.build(run)
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of an export that was interrupted
+    part.mkdir(parents=True)
+    try:
+        (part / folder_of.PROGRAM).write_bytes(program.artifact)
+        _save_arrays(part / folder_of.WEIGHTS, program.weights)
+        if program.support:
+            _save_arrays(part / folder_of.SUPPORT, program.support)
+        if decision:
+            shutil.copyfile(folder.decision, part / folder_of.DECISION)
+        config_of_run = _portable(folder.read_config())
+        atomic_files.write_json(part / folder_of.CONFIG, config_of_run)
+        about = _about(run, program, found)
+        atomic_files.write_json(part / folder_of.ABOUT, about)
+        how = _preprocessing(config)
+        atomic_files.write_json(part / folder_of.PREPROCESSING, how)
+        card = _card(run, about, how["image"], decision, results, found)
+        (part / folder_of.CARD).write_text(card, encoding="utf-8")
+        folder_of.write_sums(part)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    size = sum(p.stat().st_size for p in target.iterdir()) / 2**20
+    console.print(
+        f"written to {target} ({size:.1f} MiB); in Python: "
+        f"cloc_jax.load({str(target)!r})(images)",
+        soft_wrap=True,
+    )
+
+
+def _save_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    # C order, and not by ascontiguousarray, which would make a number a vector.
+    save_file({k: np.array(v, order="C") for k, v in arrays.items()}, path)
+    path.chmod(0o644)  # others are meant to read it
+
+
+def _portable(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the names, not the places, of files on this machine."""
+    for group, fields in PLACES.items():
+        for field in fields:
+            value = config.get(group, {}).get(field)
+            if value and pathlib.PurePath(value).is_absolute():
+                config[group][field] = pathlib.PurePath(value).name
+    return config
+
+
+def _predictions(
+    folder: RunFolder, ranks: list[str]
+) -> dict[str, predictions.Predictions]:
+    path = folder.path / predictions.NAME
+    return predictions.read(path, ranks) if path.is_file() else {}
+
+
+def _about(
+    run: TrainedRun,
+    program: prediction_program.Program,
+    found: Mapping[str, predictions.Predictions],
+) -> dict[str, Any]:
+    val, temperature = found.get("val"), None
+    if val and val.probabilities is not None:
+        temperature = calibration.fit_temperature(val.probabilities, val.true)
+    return {
+        "format": folder_of.FORMAT,
+        "version": metadata.version("cloc_jax"),
+        "method": run.config.method.name,
+        "ranks": run.ranks,
+        "outputs": list(program.outputs),
+        "temperature": temperature,
+        "platforms": list(prediction_program.PLATFORMS),
+        # With batches of this size results are those of `predict`, to the bit.
+        "batch": {"images": run.prediction_batch, "devices": run.mesh.size},
+        "versions": {n: metadata.version(n) for n in ("jax", "flax", "numpy")},
+    }
+
+
+def _preprocessing(config: ConfigDict) -> dict[str, Any]:
+    """How an image becomes the program's input, and what the program does first."""
+    name = config.encoder.preprocessing
+    scaling: dict[str, Any] = {"done_by": "the program, on uint8 pixels"}
+    if name:
+        scaling |= {"name": name} | PREPROCESSINGS[name]._asdict()
+    return {"image": network_input(config)._asdict(), "scaling": scaling}
+
+
+def _card(
+    run: TrainedRun,
+    about: Mapping[str, Any],
+    image: Mapping[str, Any],
+    decision: Decision | None,
+    results: Mapping[str, Any],
+    found: Mapping[str, predictions.Predictions],
+) -> str:
+    config, data = run.config, run.folder.read_dataset()
+    tables: dict[str, Any] = {}
+    chooses = decision is not None and decision.chooses_labels
+    if results:
+        name = "most likely grade" if chooses else "test"
+        tables[name] = results["final"]["test"]
+    if decision and chooses and "test" in found:
+        scores = model_card.decided_scores(decision, found["test"], run.ranks)
+        tables["saved decision"] = scores
+    frozen = encoder.frozen_groups(config)
+    kept = " (frozen)" if config.encoder.frozen else ""
+    kept = kept or (f" ({', '.join(frozen)} frozen)" if frozen else "")
+    weights = config.encoder.weights
+    if weights and weights != "random":
+        # A path of the machine that trained would mean nothing to others.
+        kept += f" from the weights {pathlib.PurePath(weights).name}"
+    return model_card.render(
+        title=f"{config.method.name} on {config.data.name}",
+        ranks=run.ranks,
+        critical=list(config.data.critical),
+        images=data["images"],
+        tables=tables,
+        method=config.method.name,
+        encoder=f"on the encoder {config.encoder.name}{kept}",
+        dataset=config.data.name,
+        notes=data.get("notes", []),
+        decision=decision.describe() if decision else [],
+        temperature=about["temperature"],
+        platforms=about["platforms"],
+        versions={"cloc_jax": about["version"], **about["versions"]},
+        stages=results.get("stages", []),
+        **{k: image[k] for k in ("channels", "crop", "equalize", "size")},
+        random_crop=image["random_crop"],
+    )

@@ -1,0 +1,209 @@
+"""Prediction: a trained run applied to image files."""
+
+import os
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.table import Table
+from rich.text import Text
+
+from cloc_jax.data.layouts import listing
+from cloc_jax.data.source import InMemory
+from cloc_jax.methods import Prediction
+from cloc_jax.runtime import atomic_files, os_errors
+from cloc_jax.runtime import run_folder as folders
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.printable import printable
+from cloc_jax.scoring import conformal_sets, grades
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.training.dataset import network_input
+from cloc_jax.training.trained_run import TrainedRun
+
+SHOWN = 50  # rows of the table on the screen; the file has them all
+MOST_LIKELY = "most_likely"  # column beside what a decision chose
+SET = (
+    "set_from",
+    "set_to",
+)  # columns of a prediction set: its lowest rank, its highest
+
+
+def predict(
+    config: ConfigDict,
+    folder: folders.RunFolder,
+    paths: Sequence[str],
+    output: str,
+) -> int:
+    """Prints and writes a table of predictions; returns how many files failed.
+
+    A file or folder that cannot be read has its row, with the reason in place of a
+    rank. Where the run has a saved decision, that chooses the rank.
+    """
+    files, closed = _files(paths)
+    target = _target(folder, output)
+    run = TrainedRun(config, folder)
+    ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
+    rows: list[dict[str, str]] = []
+    # One size for every chunk, so that one compiled program serves all of them.
+    chunk = min(run.prediction_batch, len(files))
+    for start in range(0, len(files), chunk):
+        rows += _predict_some(run, files[start : start + chunk], chunk, decision)
+    rows += [{"file": path, "error": why} for path, why in closed.items()]
+    columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
+    if decision and decision.chooses_labels:
+        columns.insert(2, MOST_LIKELY)
+    if decision and decision.sets:
+        columns[-1:-1] = SET
+    table = [[row.get(column, "") for column in columns] for row in rows]
+    atomic_files.write_csv(target, [columns, *table])
+    _show(rows, ranks)
+    console.print(f"written to {target}", soft_wrap=True)
+    return sum("error" in row for row in rows)
+
+
+def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision | None:
+    """What `decide` left in the run's folder, if anything; and says so."""
+    decision = Decision.read(folder.decision, ranks)
+    if decision is None:
+        return None
+    console.print(f"labels by {folder.decision}:", soft_wrap=True)
+    for line in decision.describe():
+        console.print(f"  {line}", soft_wrap=True)
+    return decision
+
+
+def _predict_some(
+    run: TrainedRun,
+    files: Sequence[pathlib.Path],
+    batch_size: int,
+    decision: Decision | None,
+) -> list[dict[str, str]]:
+    arrays, rows, prepare = [], [], network_input(run.config)
+    for path in files:
+        row = {"file": str(path)}
+        rows.append(row)
+        try:
+            arrays.append(prepare.of_file(path))
+        except (ValueError, OSError) as error:
+            row["error"] = str(error)
+        except MemoryError:
+            row["error"] = f"{path}: there is too little memory to decode it."
+    read = [row for row in rows if "error" not in row]
+    if not read:
+        return rows
+    found = predict_images(run, arrays, batch_size, [row["file"] for row in read])
+    graded = grades.grade(found, run.ranks, decision)
+    for i, row in enumerate(read):
+        row["predicted"] = graded.predicted[i]
+        if graded.most_likely:
+            row[MOST_LIKELY] = graded.most_likely[i]
+        if graded.sets:
+            row |= dict(zip(SET, graded.sets[i], strict=True))
+        row["expected"] = f"{graded.expected[i]:.3f}"
+        if graded.probabilities is not None:
+            for rank, p in zip(run.ranks, graded.probabilities[i], strict=True):
+                row[f"p_{rank}"] = f"{p:.4f}"
+    return rows
+
+
+def predict_images(
+    run: TrainedRun,
+    arrays: Sequence[np.ndarray],
+    batch_size: int,
+    names: Sequence[str] = (),
+) -> Prediction:
+    """Predictions for images that are prepared, in batches of one size."""
+    images = InMemory(arrays, names or [f"image {i}" for i in range(len(arrays))])
+    return run.predict(
+        run.prepared(images, batch_size=batch_size), batch_size=batch_size
+    )
+
+
+def _files(paths: Sequence[str]) -> tuple[list[pathlib.Path], dict[str, str]]:
+    """The files named and the images below the folders named; folders not readable."""
+    if not paths:
+        raise ValueError(
+            "predict got no images; name files or folders after the flags: "
+            "python launch.py predict --run=… image.png folder/ …"
+        )
+    files: list[pathlib.Path] = []
+    closed: dict[str, str] = {}
+    for path in map(pathlib.Path, paths):
+        if os.path.isdir(path):
+            inside = _images_below(path, closed)
+            if not inside and not closed:
+                raise FileNotFoundError(f"the folder {path} holds no images.")
+            files += inside
+        elif os.path.lexists(path):  # also a link that leads nowhere: it gets a row
+            files.append(path)
+        else:
+            raise FileNotFoundError(f"there is no file {path}; check its name.")
+    if not files:
+        first, why = next(iter(closed.items()))
+        raise ValueError(f"there are no images to grade: {first}: {why}")
+    return files, closed
+
+
+def _images_below(folder: pathlib.Path, closed: dict[str, str]) -> list[pathlib.Path]:
+    """Images below a folder, hidden ones left out; notes folders it cannot list."""
+
+    def note(error: OSError) -> None:
+        closed[str(error.filename)] = f"the folder cannot be listed ({error.strerror})."
+
+    found = []
+    for place, below, names in os.walk(folder, onerror=note):
+        below[:] = [name for name in below if not listing.is_hidden(name)]
+        found += [
+            pathlib.Path(place, name)
+            for name in names
+            if listing.is_image(name) and not listing.is_hidden(name)
+        ]
+    return sorted(found)
+
+
+def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
+    """Where the table goes: never over an existing file."""
+    if not output:
+        target = atomic_files.unused(folder.path / "predicted.csv")
+        os_errors.check_writable(target, "--output")
+        return target
+    target = pathlib.Path(output)
+    if target.exists():
+        raise FileExistsError(
+            f"--output={output} exists already; give another name or move it away."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"--output={output}: there is no folder {target.parent}; make it first."
+        )
+    os_errors.check_writable(target, "--output")
+    return target
+
+
+def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("predicted", justify="right")
+    is_decided = any(MOST_LIKELY in row for row in rows)
+    if is_decided:
+        table.add_column("most likely", justify="right")
+    has_sets = any(SET[0] in row for row in rows)
+    if has_sets:
+        table.add_column("set", justify="right")
+    few = len(ranks) <= 10
+    for rank in ranks if few else ():
+        table.add_column(f"p({rank})", justify="right")
+    for row in rows[:SHOWN]:
+        if "error" in row:
+            table.add_row(row["file"], Text(printable(row["error"]), style="red"))
+            continue
+        chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
+        chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]
+        if has_sets:
+            low, high = (ranks.index(row[end]) for end in SET)
+            chosen.append(conformal_sets.written(low, high, ranks))
+        table.add_row(row["file"], *chosen, *(chances if few else ()))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"… and {len(rows) - SHOWN} more in the file")

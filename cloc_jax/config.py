@@ -1,0 +1,394 @@
+"""The whole schema, every field with its default and what it means.
+
+Files in configs/ start from this one and state only what differs. A default is the
+paper's where the paper gives one; "ours" marks what it leaves open. Override any field
+on the command line: `--config.train.batch_size=32`.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def default_config() -> ConfigDict:
+    """CLOC with the paper's settings; names no dataset, so it does not run alone."""
+    config = ConfigDict()
+    config.seed = 0  # of initial weights, margins, batches and augmentation
+    # The score a run of this file should reach, for the report.
+    config.expect = ""
+
+    config.data = ConfigDict()
+    # synthetic, folder (your own images), or koa, idrid, adience, hid, bracs, clap2015,
+    # retinamnist: data/<name>/README.md says how to get it.
+    config.data.name = ""
+    config.data.root = ""  # folder with the images, as the download leaves it
+    # Folder that keeps images prepared for reading; "" for the user's cache folder.
+    config.data.prepared = ""
+    config.data.on_bad_image = "error"  # or skip: go on without, and list them
+    # Larger images are refused before they are decoded, as they may be malicious.
+    config.data.max_pixels = 89_478_485
+    config.data.max_file_mib = 512  # larger files, images or tables, are not opened
+    config.data.size = (224, 224)  # height and width the network sees
+    config.data.channels = 3  # 1 for grey images, 3 for colour
+    # Height and width of a centre crop before resizing; None for the whole image.
+    config.data.crop = config_dict.placeholder(tuple)
+    config.data.equalize = False  # histogram equalisation after the crop
+    # Own images only: rank names from lowest to highest; () where they start with
+    # numbers.
+    config.data.order = ()
+    # Own images only: a table that grades them, in place of a folder per rank.
+    config.data.csv = ""
+    # Its columns; "" for a usual name, such as path, label, split, patient.
+    config.data.columns = ConfigDict()
+    config.data.columns.path = ""  # of the image, below data.root
+    config.data.columns.label = ""  # a number or a name
+    config.data.columns.split = ""  # train, val or test; no column: carved
+    config.data.columns.group = ""  # the patient or subject
+    # Boundaries where a mistake matters most, as "lower|upper".
+    config.data.critical = ()
+    config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped
+    config.data.test_fraction = 0.15  # ours: carved where no test is shipped
+    # Above 0: this share of the training images becomes a split of its own that
+    # nothing is trained or chosen on, for `launch.py decide --guarantee`.
+    config.data.calibration_fraction = 0.0
+    config.data.merge_val = False  # merge a shipped val into train, then carve
+    # Own images and koa: regular expression that finds the patient or subject in a
+    # file name, so that no patient is in two splits that are carved.
+    config.data.group_pattern = ""
+    config.data.fold = 0  # adience, hid: which of five folds is the test part
+    config.data.subset = ""  # adience: "frontal" for its near-frontal faces only
+    config.data.bin = 1  # clap2015: years per class, 1 to 5
+    # clap2015: table of eye positions to align faces by; "" for aligned faces.
+    config.data.landmarks = ""
+    # Training labels made wrong: ("1>2:0.6",) calls 60% of rank 1 rank 2.
+    config.data.relabel = ()
+    # A number above 0 permutes the training labels at random, by that number: a
+    # null against which to read what was learned.
+    config.data.permute = 0
+    # Training images left out: ("4:0.2",) keeps 20% of rank 4.
+    config.data.subsample = ()
+    # Of carved splits, biased labels and drawn images; not config.seed.
+    config.data.seed = 0
+    config.data.num_train = 2000  # drawn images only
+    config.data.num_val = 400  # drawn images only
+    config.data.num_test = 1000  # drawn images only
+    config.data.threads = 2  # that decode and augment
+    config.data.cache_gib = 4.0  # keep a split's prepared images in memory up to this
+
+    # All strengths are ours: the paper names the kinds, not how much. 0 is off.
+    config.augment = ConfigDict()
+    config.augment.flip_horizontal = 0.0  # probability
+    config.augment.flip_vertical = 0.0  # probability
+    config.augment.rotate_degrees = 0.0  # uniform in [-x, x]
+    config.augment.translate = 0.0  # fraction of the side
+    config.augment.scale = 0.0  # 0.1: a factor in [0.9, 1.1]
+    config.augment.shear_degrees = 0.0  # uniform in [-x, x]
+    config.augment.perspective = 0.0  # how far corners move, fraction of the side
+    config.augment.perspective_probability = 0.5  # that corners move at all
+    config.augment.blur_sigma = 0.0  # pixels, uniform in [0, x]
+    config.augment.brightness = 0.0  # fraction of the range
+    config.augment.contrast = 0.0  # 0.2: a factor in [0.8, 1.2]
+    config.augment.saturation = 0.0  # colour images only
+    config.augment.hue = 0.0  # fraction of the circle, colour images only
+    # Fraction of each side that is cut away at a random place: with size (224, 224),
+    # 0.125 resizes to 256x256 and trains on random windows of 224x224. Evaluation and
+    # prediction see the window in the centre.
+    config.augment.random_crop = 0.0
+    # Probability that an image gets a sub-policy of AutoAugment, CIFAR-10's; 0.01 is
+    # the paper's for HID. It shifts, turns, posterises, inverts … strongly.
+    config.augment.autoaugment = 0.0
+
+    config.encoder = ConfigDict()
+    # small (a residual network that starts from scratch), resnet18, resnet34, resnet50
+    # (the paper's), vgg16, vgg16_bn or densenet121.
+    config.encoder.name = "small"
+    # File or hub name of ImageNet weights; "random" to start from scratch. Only small,
+    # which has none, may leave it empty. docs/weights.md says where to get them.
+    config.encoder.weights = ""
+    config.encoder.widths = (16, 32, 64, 128)  # ours: small's channels by layer
+    config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
+    # Grey images in a network of three channels: repeat them, or sum the first kernel.
+    config.encoder.channels = "repeat"
+    config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
+    config.encoder.remat = False  # recompute in the backward pass: slower, less memory
+    # Statistics of batch norm in training: global, of the whole batch, so that results
+    # do not depend on devices; device, of each device's share, which needs almost no
+    # communication but makes results depend on mesh.devices; or frozen, those of the
+    # weights.
+    config.encoder.batch_norm = "global"
+    # These three belong to the weights and are filled in from them.
+    config.encoder.stride = ""  # 3x3 or 1x1: where resnet50 strides
+    config.encoder.epsilon = 0.0  # of batch norm
+    config.encoder.preprocessing = ""  # imagenet_rgb, caffe_bgr or signed
+    # Keep the encoder as its weights are: its features are computed once, and training
+    # takes seconds.
+    config.encoder.frozen = False
+    # Or keep the parts before this one: layer1 … layer4. Their output is computed once
+    # too, unless images are augmented and views is 1.
+    config.encoder.trainable_from = ""
+    # Views of each training image whose features are kept: the clean one, and from 2
+    # on augmented ones.
+    config.encoder.views = 1
+    # Of what is kept before a trainable part; float16 takes half the room of float32.
+    # Features of a frozen encoder, which are small, are float32.
+    config.encoder.kept_dtype = "float16"
+    config.encoder.cache_gib = 32.0  # the most that kept features may take on disk
+
+    # The head of methods that have no other: an optional projection and a classifier.
+    config.head = ConfigDict()
+    # Width of a linear projection before contrast and classifier; 0 for none.
+    config.head.projection = 0
+    config.head.projection_relu = False  # with a ReLU after it, cosines stay above 0
+    # Two layers (the paper's), or cosine: a prototype per rank, nearest by cosine; CLOC
+    # then asks for its margins between prototypes as well.
+    config.head.classifier = "layers"
+    config.head.hidden = 256  # ours: width between the classifier's two layers
+    config.head.activation = "relu"  # ours: relu, gelu or tanh between them
+
+    # Every method has its settings under its own name; those of a method that is not
+    # the chosen one must be left alone. docs/methods.md says what each method is.
+    config.method = ConfigDict()
+    # cloc, ce (cross-entropy alone), orcnn, poe, gol, mwr, rnc, simclr, supcon, dino,
+    # coral, corn, sord or clm.
+    config.method.name = "cloc"
+    config.method.cloc = _cloc()
+    for name in ("ce", "orcnn", "coral", "corn"):
+        config.method[name] = ConfigDict()  # nothing to set
+    config.method.poe = _poe()
+    config.method.gol = _gol()
+    config.method.mwr = _mwr()
+    config.method.rnc = _rnc()
+    config.method.simclr = _simclr()
+    config.method.supcon = _supcon()
+    config.method.dino = _dino()
+    config.method.sord = _sord()
+    config.method.clm = _clm()
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
+    config.optimizer.learning_rate = 1e-3  # of all groups without their own
+    # Of the encoder's parameters; None for the same as the rest.
+    config.optimizer.encoder_learning_rate = config_dict.placeholder(float)
+    # constant, cosine (down to final_rate times the rate at the stage's last possible
+    # epoch), or steps (times drop_factor after each of `drops`).
+    config.optimizer.schedule = "constant"
+    config.optimizer.final_rate = 0.0  # of cosine, as a fraction of the rate
+    config.optimizer.drops = ()  # of steps: fractions of the stage, such as (0.6, 0.8)
+    config.optimizer.drop_factor = 0.1  # of steps
+    config.optimizer.warmup_epochs = 0.0  # from 0 up to the rate
+    config.optimizer.momentum = 0.9  # of sgd and lars
+    # Decoupled for adam, part of the gradient for sgd and lars; never on margins.
+    config.optimizer.weight_decay = 0.0
+    # At the stage's end, by a cosine from weight_decay; None to keep it.
+    config.optimizer.final_weight_decay = config_dict.placeholder(float)
+    config.optimizer.decay_vectors = True  # False: no decay of biases and norms
+    config.optimizer.clip_norm = 0.0  # largest norm of a gradient; 0 for any
+    config.optimizer.clip_per_tensor = False  # of each array, not of all together
+
+    config.mesh = ConfigDict()
+    # Over which a batch is split, or, on frozen features, the runs of a sweep; 0 for
+    # all there are.
+    config.mesh.devices = 0
+    # Two numbers with that product, such as (2, 4) for 8 devices: two copies of the
+    # parameters, each split into four parts, for devices of which four talk fast. ()
+    # for what shard_params says.
+    config.mesh.shape = ()
+    # Split large parameters over the devices too; saves memory, costs communication.
+    config.mesh.shard_params = False
+
+    config.train = ConfigDict()
+    config.train.batch_size = 64  # ours; even, 4 or more
+    config.train.max_epochs = 500  # of each stage that is scored
+    config.train.patience = 10  # epochs without improvement that end such a stage
+    config.train.monitor = "mae"  # ours: the validation metric that must improve
+    config.train.sampling = "natural"  # ours: natural, or balanced over ranks
+    config.train.eval_batch_size = 256  # ours; changes no result
+    config.train.log_steps = 20  # steps between two looks at the loss
+    config.train.checkpoint_steps = 500  # besides one at the end of each epoch
+    return config
+
+
+def _cloc() -> ConfigDict:
+    """CLOC: cross-entropy and the multi-margin n-pair loss (MMNP), in two phases."""
+    cloc = ConfigDict()
+    # "learn", "shared", a number, or a list with one entry per boundary, such as
+    # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learned, fixed, start, floor.
+    cloc.margins = config_dict.FieldReference("learn", field_type=object)
+    cloc.rho = 0.0  # floor of learned margins
+    cloc.margin_start = (0.5, 1.0)  # learned margins start uniform in [a, b)
+    # Of learned margins: softplus, or relu, which can reach 0 and merge two ranks.
+    cloc.margin_form = "softplus"
+    # Above 0: margins are proportions, scaled to this sum; cosines allow 2 after a
+    # signed projection and 1 after a ReLU. 0, the paper's: they are what they are.
+    cloc.margin_budget = 0.0
+    cloc.margin_optimizer = ""  # adam or sgd; "" for the same as the rest
+    # Of the margins; None for the same as the rest.
+    cloc.margin_learning_rate = config_dict.placeholder(float)
+    cloc.weight = 1.0  # loss = cross-entropy + weight x MMNP
+    # mean: over triplets (ours); paper: sum per anchor; official: as released.
+    cloc.reduction = "mean"
+    # How MMNP is computed, the same value in each: dense, sorted, blockwise for huge
+    # batches, auto for what suits the batch and the devices, or pallas, a kernel for
+    # GPUs that has not been run on one yet.
+    cloc.algorithm = "auto"
+    # Where the contrast acts: embedding (paper), hidden or logits (released README).
+    cloc.contrast = "embedding"
+    cloc.stop_accuracy = 0.95  # clean train accuracy that ends phase one
+    cloc.phases = 2  # 1 ends after phase one, to study margins alone
+    # phase_one refines what phase one learned, pretrained starts the network anew and
+    # keeps only the margins; the paper says both.
+    cloc.phase_two_init = "phase_one"
+    return cloc
+
+
+def _poe() -> ConfigDict:
+    """POE: every image a Gaussian, whose distances follow the order of the ranks."""
+    poe = ConfigDict()
+    poe.width = 0  # of the Gaussians; 0 for the encoder's width
+    poe.samples = 50  # drawn from each Gaussian in training
+    poe.dropout = 0.5  # of the features, and of each sample
+    poe.divergence_weight = 1e-4  # of the divergence from a standard Gaussian
+    poe.order_weight = 1e-4  # of the hinge on triplets
+    poe.margin = 5.0  # of that hinge
+    poe.distance = "j"  # of Gaussians: j, wasserstein, bhattacharyya or hellinger
+    return poe
+
+
+def _gol() -> ConfigDict:
+    """GOL: order and metric losses on reference points, prediction by kNN."""
+    gol = ConfigDict()
+    gol.width = 128  # ours: of the projection that makes embeddings signed
+    gol.references = 0  # reference points along the order; 0 for one per rank
+    gol.margin = 0.25  # of the metric loss
+    gol.tau = 0  # ranks up to this far apart count as alike
+    gol.pairs = 0  # per batch; 0 for half as many as images
+    # Numbers of neighbours, of which the best on validation data is taken.
+    gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)
+    return gol
+
+
+def _mwr() -> ConfigDict:
+    """MWR: the place between two reference images, in a window that moves."""
+    mwr = ConfigDict()
+    mwr.hidden = 512  # width of the two layers that compare three images
+    mwr.dropout = 0.5  # before the last layer
+    mwr.references = 5  # ours: pairs of reference images per rank, 1 to 64
+    return mwr
+
+
+def _rnc() -> ConfigDict:
+    """RnC: pretraining by ranked distances, then a linear regression."""
+    rnc = ConfigDict()
+    rnc.temperature = 2.0  # of distances between features
+    rnc.augment = "rnc"  # as for simclr
+    rnc.downstream = "probe"  # or full, as for simclr
+    # The authors': 0.5 at batch 256, 400 epochs, and 0.05 at batch 64.
+    rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
+    rnc.probe = _stage("sgd", 0.05, epochs=100)
+    return rnc
+
+
+def _simclr() -> ConfigDict:
+    """SimCLR: contrastive pretraining without labels, then a linear probe."""
+    simclr = ConfigDict()
+    simclr.temperature = 0.5  # the authors': 0.5 for small data, 0.1 for ImageNet
+    simclr.width = 128  # of the projection that the contrast acts on
+    simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
+    # How the two views are made: simclr or rnc, the authors' recipes, whose crops may
+    # cut away what decides the rank; or default, for config.augment.
+    simclr.augment = "simclr"
+    # probe: a linear classifier on the frozen encoder; full: the encoder is trained on.
+    simclr.downstream = "probe"
+    # The authors': rates of 0.3 and 0.1 times batch / 256.
+    simclr.pretrain = _stage(
+        "lars", 0.075, epochs=100, warmup_epochs=10.0, weight_decay=1e-6
+    )
+    simclr.probe = _stage("sgd", 0.025, epochs=90)
+    return simclr
+
+
+def _supcon() -> ConfigDict:
+    """SupCon: contrastive pretraining with ranks, then a linear probe."""
+    supcon = ConfigDict()
+    supcon.temperature = 0.1  # the authors' README; 0.07 in their code
+    supcon.base_temperature = 0.07  # the loss is scaled by temperature over this
+    supcon.width = 128  # of the projection that the contrast acts on
+    supcon.augment = "rnc"  # as for simclr; the authors' are the same
+    supcon.downstream = "probe"  # or full, as for simclr
+    # The authors': 0.05 at batch 256 for 1000 epochs, and 5 at batch 512.
+    supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)
+    supcon.probe = _stage("sgd", 0.5, epochs=100)
+    return supcon
+
+
+def _dino() -> ConfigDict:
+    """DINO: pretraining by a teacher that follows its student, then a linear probe."""
+    dino = ConfigDict()
+    dino.output = 4096  # ours, for small data; the authors' is 65536
+    dino.hidden = 2048  # of the projection's inner layers
+    dino.bottleneck = 256  # of its last, before the output
+    dino.has_norms = False  # batch norms in the projection; may help on small data
+    dino.student_temperature = 0.1  # of the student's softmax
+    dino.teacher_temperature = 0.04  # lower: sharper targets
+    # Of the teacher, at the start; it rises to 1 by a cosine.
+    dino.momentum = 0.996
+    dino.center_momentum = 0.9  # of the mean output that is subtracted
+    dino.frozen_epochs = 1  # in which the last layer does not learn
+    dino.local_crops = 8  # small crops, besides two large ones of data.size
+    # Height and width of small crops; 3/7 of data.size, so this is for (224, 224).
+    dino.local_size = (96, 96)
+    dino.downstream = "probe"  # or full, as for simclr
+    # The authors': 5e-4 times batch / 256, down to 1e-6.
+    dino.pretrain = _stage(
+        "adamw", 1.25e-4, epochs=100, warmup_epochs=10.0, weight_decay=0.04
+    )
+    dino.pretrain.final_rate = 0.008
+    dino.pretrain.final_weight_decay = 0.4
+    dino.pretrain.decay_vectors = False
+    dino.pretrain.clip_norm = 3.0
+    dino.pretrain.clip_per_tensor = True
+    # Ours, as for simclr; the authors': 0.001 times batch / 256.
+    dino.probe = _stage("sgd", 0.025, epochs=100)
+    return dino
+
+
+def _sord() -> ConfigDict:
+    """SORD: soft labels that fall with the distance of ranks."""
+    sord = ConfigDict()
+    sord.alpha = 1.0  # larger: closer to plain labels
+    sord.distance = "squared"  # or absolute
+    return sord
+
+
+def _clm() -> ConfigDict:
+    """CLM: a cumulative link model with learned thresholds."""
+    clm = ConfigDict()
+    clm.first = 0.0  # where the lowest threshold starts
+    clm.gap = 2.0  # between thresholds at the start
+    # Of the thresholds; None for the same as the rest. Adam moves each by at most about
+    # this per step.
+    clm.threshold_learning_rate = config_dict.placeholder(float)
+    return clm
+
+
+def _stage(
+    optimizer: str,
+    learning_rate: float,
+    *,
+    epochs: int,
+    warmup_epochs: float = 0.0,
+    weight_decay: float = 0.0,
+) -> ConfigDict:
+    """A stage with its own optimizer: settings that go before config.optimizer's."""
+    stage = ConfigDict()
+    stage.name = optimizer
+    stage.learning_rate = learning_rate
+    # Batch size that the rate is for: it is scaled linearly with train.batch_size; 0
+    # for any.
+    stage.rate_batch = 64
+    stage.schedule = "cosine"
+    stage.final_rate = 0.0
+    stage.drops = ()
+    stage.drop_factor = 0.1
+    stage.warmup_epochs = warmup_epochs
+    stage.weight_decay = weight_decay
+    stage.epochs = epochs  # at most
+    return stage

@@ -1,0 +1,109 @@
+"""A linear probe: logistic regression on the features of a frozen encoder.
+
+What a method on frozen features has to beat, and for each critical boundary what a
+probe reaches that has nothing else to learn. Regularisation is chosen on the validation
+data; the test data are read once, by the one chosen.
+"""
+
+import pathlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cloc_jax.data.source import KeptFeatures
+from cloc_jax.runtime.checked_files import write_json
+from cloc_jax.runtime.console import console, track
+from cloc_jax.scoring import metrics
+from cloc_jax.training import assembly, encoder
+
+STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # scikit-learn's C
+
+
+class Fitted(NamedTuple):
+    """A logistic regression and how its regularisation was chosen."""
+
+    model: Pipeline
+    strength: float  # scikit-learn's C
+    accuracy: dict[float, float]  # on validation, by C
+
+
+def fit(
+    features: Mapping[str, np.ndarray],
+    labels: Mapping[str, np.ndarray],
+    advance: Callable[[], None],
+) -> Fitted:
+    """The regression on "train" that is best on "val"; `advance` after each tried."""
+    fitted: dict[float, Pipeline] = {}
+    accuracy: dict[float, float] = {}
+    for strength in STRENGTHS:
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(C=strength, max_iter=300)
+        )
+        with warnings.catch_warnings():
+            # A fit cut short is a candidate like the others: validation decides.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted[strength] = model.fit(features["train"], labels["train"])
+        accuracy[strength] = float(model.score(features["val"], labels["val"]))
+        advance()
+    chosen = max(accuracy, key=accuracy.__getitem__)
+    return Fitted(fitted[chosen], chosen, accuracy)
+
+
+def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
+    """Fits the probe, prints its scores and writes probe.json."""
+    if not config.encoder.frozen:
+        raise ValueError(
+            "the probe works on a frozen encoder's features; add "
+            "--config.encoder.frozen=True."
+        )
+    config = encoder.resolve(config)
+    dataset = assembly.build(config).dataset
+    features: dict[str, np.ndarray] = {}
+    for name, source in dataset.splits.items():
+        assert isinstance(source, KeptFeatures)
+        features[name] = source.views[0].all()
+    labels = {name: source.labels for name, source in dataset.splits.items()}
+    asked = [
+        metrics.boundary_names(dataset.ranks).index(b) for b in config.data.critical
+    ]
+    with track("logistic regressions", len(STRENGTHS) * (1 + len(asked))) as advance:
+        whole = fit(features, labels, advance)
+        alone = [
+            fit(features, {s: y > h for s, y in labels.items()}, advance) for h in asked
+        ]
+    predicted = whole.model.predict(features["test"])
+    test = metrics.ordinal_metrics(labels["test"], predicted, dataset.ranks)
+    boundaries = {}
+    for name, h, one in zip(config.data.critical, asked, alone, strict=True):
+        above = one.model.predict(features["test"])
+        boundaries[name] = {
+            "C": one.strength,
+            "crossing_rate": float(np.mean(above != (labels["test"] > h))),
+        }
+    result = {
+        "C": whole.strength,
+        "val_accuracy": {str(c): a for c, a in whole.accuracy.items()},
+        "test": test,
+        "boundaries": boundaries,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "probe.json", result)
+    console.print(
+        f"logistic regression, C {whole.strength:g} by validation: test accuracy "
+        f"{test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {test['qwk'] or 0:.3f}"
+    )
+    for name, found in boundaries.items():
+        console.print(
+            f"boundary {name}  crossed by "
+            f"{test['boundaries'][name]['crossing_rate']:.3f}; by one fitted for this "
+            f"boundary alone, by {found['crossing_rate']:.3f}"
+        )
+    console.print(f"written to {folder / 'probe.json'}", soft_wrap=True)
+    return result

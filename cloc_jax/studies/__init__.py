@@ -1,1 +1,0 @@
-"""Questions that many runs answer together."""

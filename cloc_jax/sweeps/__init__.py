@@ -1,0 +1,1 @@
+"""Many runs of one experiment: plan, executors, summary, choice."""

@@ -1,0 +1,188 @@
+"""From a configuration to a dataset: loaded, prepared, and described."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from cloc_jax.data import augment, datasets
+from cloc_jax.data.datasets import DATASETS, Dataset
+from cloc_jax.data.layouts.listing import Listing
+from cloc_jax.data.network_input import NetworkInput
+from cloc_jax.data.source import Prepared, Source
+from cloc_jax.runtime import console, environment, input_files
+from cloc_jax.scoring import metrics
+from cloc_jax.training import finite_settings, memory_estimate
+
+DIGITS = 16  # of a digest that a run keeps: 64 bits
+
+
+def build_dataset(config: ConfigDict) -> Dataset:
+    """The prepared dataset of a configuration, whatever its encoder."""
+    dataset = prepare(load(config), config)
+    dataset.splits["train"][0]  # a crop larger than the images shows here
+    return permuted(dataset, config.data.permute)
+
+
+def check(config: ConfigDict) -> None:
+    """ValueError for settings of data that cannot be trained with."""
+    data = config.data
+    finite_settings.check(config)
+    augment.check(augmentation(config))
+    for field, seed in (("seed", config.seed), ("data.seed", data.seed)):
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
+    if data.permute < 0:
+        raise ValueError(f"data.permute is {data.permute}; use 0 or more.")
+    if not _are_sides(data.size, least=16):
+        raise ValueError(
+            f"data.size is {tuple(data.size)}; it is (height, width), whole numbers, "
+            "each at least 16."
+        )
+    if data.channels not in (1, 3):
+        raise ValueError(
+            f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
+        )
+    if data.crop and not _are_sides(data.crop, least=1):
+        raise ValueError(
+            f"data.crop is {tuple(data.crop)}; it is (height, width), whole numbers, "
+            "or None."
+        )
+    memory_estimate.check(config)
+
+
+def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
+    """ValueError where data.critical names boundaries that the ranks do not have."""
+    boundaries = metrics.boundary_names(ranks)
+    unknown = [b for b in config.data.critical if b not in boundaries]
+    if unknown:
+        raise ValueError(
+            f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
+            f"are {', '.join(boundaries)}."
+        )
+
+
+def _are_sides(pair: Sequence, *, least: int) -> bool:
+    """Whether it is a height and a width."""
+    return len(pair) == 2 and all(type(side) is int and side >= least for side in pair)
+
+
+def augmentation(config: ConfigDict) -> augment.Augment:
+    """The configured strengths."""
+    return augment.Augment(**config.augment.to_dict())
+
+
+def permuted(dataset: Dataset, number: int) -> Dataset:
+    """The dataset with its training labels permuted, as `number` says; 0: not."""
+    if not number:
+        return dataset
+    train = dataset.splits["train"]
+    labels = np.random.default_rng(number).permutation(train.labels)
+    return dataset._replace(
+        splits=dataset.splits | {"train": train.with_labels(labels)}
+    )
+
+
+def load(config: ConfigDict) -> Dataset:
+    """The dataset as it comes."""
+    data = config.data
+    if data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
+            "--config=configs/folder.py for your own images."
+        )
+    check(config)
+    if data.threads < 1:
+        raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
+    for field in ("max_pixels", "max_file_mib"):
+        if data[field] < 1:
+            raise ValueError(f"data.{field} is {data[field]}; use 1 or more.")
+    return datasets.load(
+        data.name,
+        data.to_dict() | {"size": prepared_size(config)},
+        prepared=prepared_folder(config),
+        say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
+        track=console.track,
+    )
+
+
+def scan(config: ConfigDict) -> Listing:
+    """All images of a dataset on disk, as its folders and tables name them."""
+    return datasets.scan(config.data.name, config.data.to_dict())
+
+
+def prepared_folder(config: ConfigDict) -> pathlib.Path:
+    """Where prepared images are kept."""
+    given = config.data.prepared
+    folder = pathlib.Path(given) if given else environment.cache_folder() / "prepared"
+    return folder.expanduser().absolute()
+
+
+def prepared_size(config: ConfigDict) -> tuple[int, int]:
+    """Height and width of prepared images: data.size, and room for the random crop."""
+    height, width = config.data.size
+    return augment.uncropped((height, width), config.augment.random_crop)
+
+
+def network_input(config: ConfigDict) -> NetworkInput:
+    """How an image becomes what the network sees in evaluation."""
+    data = config.data
+    height, width = prepared_size(config)
+    return NetworkInput(
+        size=(height, width),
+        channels=data.channels,
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+        random_crop=config.augment.random_crop,
+        max_pixels=data.max_pixels,
+        max_bytes=data.max_file_mib * input_files.MEBIBYTE,
+    )
+
+
+def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
+    """The dataset with every image cropped, equalised and resized as configured."""
+    data = config.data
+    splits: dict[str, Source] = {
+        name: Prepared(
+            source,
+            size=prepared_size(config),
+            crop=tuple(data.crop) if data.crop else None,
+            equalize=data.equalize,
+            channels=data.channels,
+            cache_bytes=int(data.cache_gib * 2**30),
+            random_crop=config.augment.random_crop,
+        )
+        for name, source in dataset.splits.items()
+    }
+    return dataset._replace(splits=splits)
+
+
+def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
+    """What a run keeps of its dataset: names, sizes, and a fingerprint of all items.
+
+    `sha256` is of names and labels; `content` has the digest of every file by name, and
+    is empty for drawn images. `trunk_mark` is that of the frozen parts whose output the
+    items are, or "".
+    """
+    mark = hashlib.sha256()
+    content = {}
+    for name, source in dataset.splits.items():
+        mark.update(json.dumps([name, list(source.ids)]).encode())
+        mark.update(np.asarray(source.labels, np.int32).tobytes())
+        found = source.contents() or ()
+        content[name] = {
+            item: one[:DIGITS] for item, one in zip(source.ids, found, strict=False)
+        }
+    return {
+        "ranks": list(dataset.ranks),
+        "images": {name: len(source) for name, source in dataset.splits.items()},
+        "notes": dataset.notes,
+        "details": dataset.details,
+        "sha256": mark.hexdigest(),
+        "content": {name: known for name, known in content.items() if known},
+        "trunk": trunk_mark,
+    }

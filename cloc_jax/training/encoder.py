@@ -1,0 +1,331 @@
+"""From a configuration to an encoder: its weights, what of it is frozen, and the
+dataset of what the frozen parts make of the images."""
+
+import copy
+import functools
+import os
+import pathlib
+import secrets
+import shutil
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Array
+from ml_collections import ConfigDict
+
+from cloc_jax import encoders, methods
+from cloc_jax.data.datasets import Dataset
+from cloc_jax.encoders import layers
+from cloc_jax.encoders.identity import Identity
+from cloc_jax.encoders.weights import loading, pretrained, weight_files
+from cloc_jax.runtime import (
+    checkpoint,
+    environment,
+    model_state,
+    processes,
+    sharding,
+)
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import kept_features, saved_config
+from cloc_jax.training.dataset import augmentation
+
+FEATURES = "features"  # the entrance behind the last part of an encoder
+EXTRACTION_BATCH = 32
+KEPT_DTYPES = ("float16", "float32")
+STATISTICS = ("global", "device", "frozen")  # of batch norm, in training
+
+
+def check(config: ConfigDict) -> None:
+    """ValueError where the encoder's settings make no sense, alone or together."""
+    encoder = config.encoder
+    if encoder.name not in encoders.ENCODERS:
+        raise ValueError(
+            f"encoder.name is {encoder.name!r}; this version has "
+            f"{', '.join(encoders.ENCODERS)}."
+        )
+    if encoder.batch_norm not in STATISTICS:
+        raise ValueError(
+            f"encoder.batch_norm is {encoder.batch_norm!r}; use one of "
+            f"{', '.join(STATISTICS)}."
+        )
+    parts = outline(config).parts
+    if encoder.frozen and encoder.trainable_from:
+        raise ValueError(
+            "encoder.frozen keeps the whole encoder and encoder.trainable_from="
+            f"{encoder.trainable_from} only its first parts; set one of them."
+        )
+    if encoder.trainable_from and encoder.trainable_from not in parts[1:]:
+        raise ValueError(
+            f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
+            f"it can be {', '.join(parts[1:])}."
+        )
+    if encoder.kept_dtype not in KEPT_DTYPES:
+        raise ValueError(
+            f"encoder.kept_dtype is {encoder.kept_dtype!r}; use "
+            f"{' or '.join(KEPT_DTYPES)}."
+        )
+    if encoder.views < 1:
+        raise ValueError(f"encoder.views is {encoder.views}; use 1 or more.")
+    if encoder.views > 1 and not entrance(config):
+        raise ValueError(
+            f"encoder.views is {encoder.views}, which counts kept views of images, but "
+            "no part of the encoder is frozen; set encoder.frozen=True, "
+            "encoder.trainable_from, or views=1."
+        )
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+    """The configuration as a run keeps it: with what the weights decide filled in,
+    and folders of the data as absolute paths."""
+    check(config)
+    given = weights_of(config)
+    config = saved_config.with_absolute_places(copy.deepcopy(config))
+    for field, value in (pretrained.options(given) if given else {}).items():
+        if config.encoder[field] not in ("", 0.0, value):
+            raise ValueError(
+                f"encoder.{field} is {config.encoder[field]!r}, but the weights "
+                f"{config.encoder.weights} were made with {value!r}; leave it empty."
+            )
+        config.encoder[field] = value
+    return config
+
+
+def weights_of(config: ConfigDict) -> pretrained.Weights | None:
+    """The weights that the configuration names; None to start at random."""
+    name, source = config.encoder.name, config.encoder.weights
+    has_weights = "preprocessing" in encoders.options_of(name)
+    if source == "random" or not (source or has_weights):
+        return None
+    if not source:
+        raise ValueError(
+            f"encoder.weights is empty, and {name} is meant to start from ImageNet "
+            f"weights. {weight_files.MISSING}"
+        )
+    return _load_weights(source, name)
+
+
+# Read once, though resolving, training and extraction all need them.
+_load_weights = functools.lru_cache(maxsize=1)(
+    lambda source, name: loading.load(source, architecture=name)
+)
+
+
+def entrance(config: ConfigDict) -> str:
+    """The part of the encoder that the dataset's items enter.
+
+    "" if they are images, "features" if they are its features already: the items are
+    kept outputs of its frozen parts, unless augmentation makes new images each time.
+    """
+    if config.encoder.frozen:
+        return FEATURES
+    is_kept = not augmentation(config).is_on or config.encoder.views > 1
+    return config.encoder.trainable_from if is_kept else ""
+
+
+def kept_dtype(config: ConfigDict) -> str:
+    """The type of what the frozen parts make of an image."""
+    return "float32" if config.encoder.frozen else config.encoder.kept_dtype
+
+
+def frozen_groups(config: ConfigDict) -> tuple[str, ...]:
+    """Parameter groups of the encoder that no stage trains."""
+    parts = outline(config).parts
+    if config.encoder.frozen:
+        return parts
+    first = config.encoder.trainable_from
+    return parts[: parts.index(first)] if first else ()
+
+
+class Outline(NamedTuple):
+    """What can be said of an encoder without building it."""
+
+    parts: tuple[str, ...]
+    features: int
+    is_signed: bool
+    smallest: int  # height and width of images
+
+
+def outline(config: ConfigDict) -> Outline:
+    """The outline of the configured encoder."""
+    return _outline(config.encoder.name, config.encoder.pooling, config.encoder.widths)
+
+
+@functools.lru_cache(maxsize=8)  # tracing a deep network takes a second
+def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
+    options: dict[str, Any] = {"pooling": pooling, "widths": widths}
+    encoder = nnx.eval_shape(
+        lambda: encoders.build(name, channels=3, rngs=nnx.Rngs(0), **options)
+    )
+    return Outline(encoder.parts, encoder.features, encoder.is_signed, encoder.smallest)
+
+
+class Creator:
+    """Makes a model with its initial weights; call it.
+
+    `devices` is how many share a batch in training.
+    """
+
+    def __init__(self, config: ConfigDict, method: methods.Method, devices: int = 1):
+        self._config, self._method = config, method
+        self._devices = devices
+        self._compiled = model_state.compiled(self.random)
+
+    def __call__(self, seed: int | None = None) -> nnx.Module:
+        """The model of the configuration's seed, or of another."""
+        model: Any = self._compiled(
+            np.uint32(self._config.seed if seed is None else seed)
+        )
+        given = weights_of(self._config)
+        first = entrance(self._config)
+        if given and first != FEATURES:
+            whole = pretrained.filled(lambda: build(self._config, nnx.Rngs(0)), given)
+            if first:
+                whole.keep_from(first)
+            nnx.update(model.encoder, nnx.state(whole))
+        return model
+
+    def random(self, seed: int | np.uint32 | Array = 0) -> nnx.Module:
+        """The model with everything drawn at random; may be traced."""
+        rngs = nnx.Rngs(jax.random.key(seed))
+        first = entrance(self._config)
+        if first == FEATURES:
+            whole = outline(self._config)
+            identity = Identity(whole.features, is_signed=whole.is_signed)
+            return self._method.init(identity, rngs)
+        encoder = build(self._config, rngs)
+        kind = self._config.encoder.batch_norm
+        if kind != "global":
+            layers.set_statistics(
+                encoder,
+                groups=self._devices if kind == "device" else 1,
+                is_frozen=kind == "frozen",
+            )
+        if first:
+            encoder.keep_from(first)
+        return self._method.init(encoder, rngs)
+
+
+def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
+    """The configured encoder, with random weights."""
+    settings = config.encoder
+    options = {
+        "widths": settings.widths,
+        "pooling": settings.pooling,
+        "grey": settings.channels,
+        "dtype": settings.dtype,
+        "remat": settings.remat,
+    }
+    for name in ("stride", "epsilon", "preprocessing"):
+        if settings[name]:
+            options[name] = settings[name]
+    return encoders.build(
+        settings.name, channels=config.data.channels, rngs=rngs, **options
+    )
+
+
+def build_trunk(
+    config: ConfigDict, mesh: Mesh, folder: RunFolder | None
+) -> kept_features.Trunk:
+    """The frozen parts of the encoder: those of the run, or as the weights are."""
+    first = entrance(config)
+    part = None if first == FEATURES else first
+
+    def random() -> encoders.Backbone:
+        return build(config, nnx.Rngs(config.seed))
+
+    kept = folder.trunk() if folder else None
+    if kept and kept.is_dir():
+        graph, like = model_state.split(nnx.eval_shape(random))
+        state = checkpoint.load_model(kept, like, sharding.copied(mesh))
+        encoder = model_state.merge(graph, state)
+    else:
+        given = weights_of(config)
+        encoder = (
+            pretrained.filled(random, given)
+            if given
+            else model_state.compiled(random)()
+        )
+    settings = config.encoder
+    names = "name stride epsilon preprocessing channels dtype pooling widths"
+    decides = {name: settings[name] for name in names.split()}
+    return kept_features.Trunk(
+        encoder, part, mesh, dtype=kept_dtype(config), settings=decides
+    )
+
+
+def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
+    """Writes the frozen parts beside the run that will need them to predict."""
+    place = folder.trunk(trunk.mark) if trunk else None
+    if not trunk or not place:
+        return
+    if not processes.largest(int(not checkpoint.has_model(place))):
+        return
+    # Workers of one sweep share it and may write it at once; the first one counts.
+    # Processes of one run write it together, under a name that they agree on.
+    number = processes.largest(secrets.randbelow(2**31))
+    part = place.with_name(f"{place.name}.{number:08x}.part")
+    checkpoint.save_model(part, trunk.shared_state())
+    if processes.is_first():
+        _move_trunk(part, place)
+    processes.wait("frozen parts are kept")
+
+
+def _move_trunk(part: pathlib.Path, place: pathlib.Path) -> None:
+    try:
+        if place.is_dir() and not checkpoint.has_model(place):
+            shutil.rmtree(place)  # cut off, or of an older version: without checksums
+        os.rename(part, place)
+    except OSError:
+        shutil.rmtree(part)
+        if not checkpoint.has_model(place):
+            raise
+
+
+def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> Dataset:
+    """The dataset with the output of the frozen parts in place of the images."""
+    data = config.data
+    one = trunk.bytes_of_one((*data.size, data.channels))
+    cut = config.augment.random_crop  # decides the clean view too: it is the centre
+    images = sum(map(len, dataset.splits.values()))
+    views = (config.encoder.views - 1) * len(dataset.splits["train"]) + images
+    if one * views > config.encoder.cache_gib * 2**30:
+        raise ValueError(
+            f"the outputs of the frozen parts for {images} images would take "
+            f"{one * views / 2**30:.1f} GiB, more than encoder.cache_gib="
+            f"{config.encoder.cache_gib:g}; raise it, use smaller images (data.size), "
+            "fewer encoder.views, or freeze further parts."
+        )
+    splits = {
+        name: kept_features.derive(
+            source,
+            trunk,
+            environment.cache_folder() / "features",
+            name=name,
+            preparation={
+                "size": data.size,
+                "crop": data.crop,
+                "equalize": data.equalize,
+                "channels": data.channels,
+                **({"random_crop": cut} if cut else {}),
+            },
+            augment=augmentation(config),
+            views=config.encoder.views if name == "train" else 1,
+            batch_size=EXTRACTION_BATCH,
+            threads=data.threads,
+            memory_bytes=int(data.cache_gib * 2**30),
+        )
+        for name, source in dataset.splits.items()
+    }
+    notes = [*dataset.notes]
+    first = entrance(config)
+    what = "features" if first == FEATURES else f"what enters {first}"
+    notes.append(f"trained on {what}, kept of every image")
+    if config.encoder.views == 1 and augmentation(config).is_on:
+        notes.append(
+            "the images are not augmented, because the encoder is frozen; "
+            "encoder.views=4 would keep four views of each"
+        )
+    return dataset._replace(splits=dict(splits), notes=notes)

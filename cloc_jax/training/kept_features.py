@@ -1,0 +1,258 @@
+"""Kept features: what the frozen parts of an encoder make of every image.
+
+They are computed once and kept, by item, under a mark of all that decides them: the
+frozen weights and how they are applied, the preparation of the images, and the view
+(the clean image, or one of several augmented ones). Splits, labels and seeds are not
+among it, so folds, relabelled data and sweeps share one store. Of several processes
+that train together, each computes a share, by itself and in the batches that one
+process would make; processes that know nothing of each other share the work too.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from cloc_jax.data import augment as augmentation
+from cloc_jax.data.source import AugmentedOnce, KeptFeatures, Source, Subset
+from cloc_jax.runtime import model_state, processes, sharding
+from cloc_jax.runtime.console import console, track
+from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.scoring import inference
+from cloc_jax.training.feature_store import FeatureStore
+
+# Written at a time, what an interruption may lose: as much as both of these allow.
+PART_BYTES, MOST_BATCHES = 2**28, 8
+
+
+class Trunk:
+    """The first parts of an encoder with their weights, applied in evaluation mode.
+
+    Args:
+      encoder: the module, of which nothing from `until` on is used.
+      until: the part that its output enters; None for the features at the end.
+      dtype: of the output.
+      settings: what else decides the output, as plain data.
+    """
+
+    def __init__(
+        self,
+        encoder: nnx.Module,
+        until: str | None,
+        mesh: Mesh,
+        *,
+        dtype: str,
+        settings: Mapping[str, Any],
+    ):
+        graph, self.state = model_state.split(encoder)
+        self.graph = graph
+        self._all, self._mesh = mesh, sharding.own_mesh(mesh)
+        # Stores that were made when all was float32 keep their mark.
+        decides = {} if dtype == "float32" else {"kept_dtype": dtype}
+        self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
+
+        def apply(state, images):
+            model = model_state.evaluating(graph, state)
+            return model.before(images, until).astype(dtype)
+
+        self._apply = jax.jit(apply, out_shardings=sharding.copied(self._mesh))
+
+    @functools.cached_property
+    def _here(self) -> ModelState:
+        """The state on devices of this process."""
+        return _placed(self.state, self._mesh)
+
+    def shared_state(self) -> ModelState:
+        """The state as processes write it together: on the devices of all of them."""
+        return _placed(self.state, self._all)
+
+    def bytes_of_one(self, shape: tuple[int, ...]) -> int:
+        """Size of the activations of one image of that shape."""
+        image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
+        out = jax.eval_shape(self._apply, self.state, image)
+        return out.size * out.dtype.itemsize
+
+    def over(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        threads: int,
+        between: Callable[[], None] = lambda: None,
+    ) -> np.ndarray:
+        """The activations of every image of a source; `between` follows each batch.
+
+        Of several processes each one computes them all.
+        """
+        return inference.over(
+            functools.partial(self._apply, self._here),
+            source,
+            self._mesh,
+            batch_size=batch_size,
+            threads=threads,
+            between=between,
+            is_padded=True,  # always the same size, so that one program serves all
+        )
+
+
+def _placed(state: ModelState, mesh: Mesh) -> ModelState:
+    """The state on every device of a mesh; as it is in a process that works alone."""
+    if processes.is_alone():
+        return state
+    copied = sharding.copied(mesh)
+    return sharding.place_state(state, jax.tree.map(lambda _: copied, state))
+
+
+def derive(
+    source: Source,
+    trunk: Trunk,
+    folder: pathlib.Path,
+    *,
+    name: str,
+    preparation: Mapping[str, Any],
+    augment: augmentation.Augment,
+    views: int,
+    batch_size: int,
+    threads: int,
+    memory_bytes: int,
+) -> KeptFeatures:
+    """The activations of a source, from the store in `folder` or computed into it.
+
+    Args:
+      name: the split's, for the progress bar.
+      preparation: how the source's images are prepared, as plain data.
+      augment: how views beyond the first are drawn.
+      views: how many views of each image; the first is clean.
+      memory_bytes: hold a split's activations in memory up to this size.
+    """
+    marks, earlier = source.stamps(), _earlier_marks(source)
+    one = trunk.bytes_of_one(source[0].shape)
+    found = []
+    for view in range(views):
+        seen: Source = source
+        settings: dict[str, Any] = {"trunk": trunk.mark, **preparation}
+        if view:
+            settings |= {"view": view, **augment._asdict()}
+            seen = AugmentedOnce(source, view, augment)
+        store = FeatureStore(folder / _mark(settings)[:32])
+        shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
+
+        def fill(items, store=store, seen=seen, shown=shown) -> None:
+            _fill(store, seen, items, marks, trunk, one, shown, batch_size, threads)
+
+        _complete(store, marks, earlier, fill, shown, batch_size)
+        in_memory = len(marks) * one <= memory_bytes
+        found.append(store.read(_names(store, marks, earlier), in_memory=in_memory))
+    return KeptFeatures(source, found)
+
+
+def _names(store: FeatureStore, marks: list[str], earlier: list[str]) -> list[str]:
+    """What each item is kept by, or will be."""
+    return [
+        old if mark not in store and old in store else mark
+        for mark, old in zip(marks, earlier, strict=True)
+    ]
+
+
+def _complete(
+    store: FeatureStore,
+    marks: list[str],
+    earlier: list[str],
+    fill: Callable[[list[int]], None],
+    shown: str,
+    batch_size: int,
+) -> None:
+    """Fills a store with what it lacks, which several processes do together."""
+
+    def lacks() -> np.ndarray:
+        return np.array([n not in store for n in _names(store, marks, earlier)], bool)
+
+    missing = np.flatnonzero(processes.in_any(lacks())).tolist()
+    if missing:
+        console.print(f"computing features of {len(missing)} {shown}, once")
+        if own := processes.share(missing, batch_size):
+            fill(own)
+    if not missing or processes.is_alone():
+        return
+    processes.wait(f"features of {shown}")
+    store.look_again()
+    rest = np.flatnonzero(lacks()).tolist()
+    if processes.largest(len(rest)):
+        console.print(
+            "not all processes see the features that the others keep, and compute "
+            "them again; a cache folder that all see (the variable XDG_CACHE_HOME) "
+            "would spare that",
+            soft_wrap=True,
+        )
+    if rest:
+        fill(rest)
+    processes.wait(f"all features of {shown}")
+
+
+def _earlier_marks(source: Source) -> list[str]:
+    """What the version before kept items by: a file's name, size and time of change."""
+    if source.paths is None:
+        return source.stamps()
+    stats = map(os.stat, source.paths)
+    return [
+        f"{item} {known.st_size} {known.st_mtime_ns}"
+        for item, known in zip(source.ids, stats, strict=True)
+    ]
+
+
+def _fill(
+    store: FeatureStore,
+    source: Source,
+    missing: list[int],
+    marks: list[str],
+    trunk: Trunk,
+    bytes_of_one: int,
+    shown: str,
+    batch_size: int,
+    threads: int,
+) -> None:
+    """Computes what is missing, in parts that are written one by one.
+
+    Processes that know nothing of each other, such as the workers of a sweep, may be
+    at the same store. Each takes the parts in an order of its own and passes over what
+    others have added meanwhile, so that together they are faster.
+    """
+    batches = min(max(PART_BYTES // bytes_of_one // batch_size, 1), MOST_BATCHES)
+    starts = list(range(0, len(missing), batches * batch_size))
+    random.shuffle(starts)
+    done_all = f"features of {len(missing)} {shown}"
+    with track(f"features of {shown}", len(missing), note=done_all) as advance:
+        for start in starts:
+            part = missing[start : start + batches * batch_size]
+            store.look_again()
+            rest = [i for i in part if marks[i] not in store]
+            advance(len(part) - len(rest))
+            if not rest:
+                continue
+            rows = trunk.over(
+                Subset(source, rest),
+                batch_size=batch_size,
+                threads=threads,
+                between=lambda: advance(batch_size),  # the very last may have fewer
+            )
+            store.add([marks[i] for i in rest], rows)
+
+
+def _mark(settings: Mapping[str, Any], state: ModelState | None = None) -> str:
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        value = np.asarray(leaf)
+        mark.update(
+            f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode()
+        )
+        mark.update(np.ascontiguousarray(value).tobytes())
+    return mark.hexdigest()

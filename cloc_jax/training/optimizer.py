@@ -1,0 +1,201 @@
+"""Optimizers: one transformation per parameter group, none for frozen groups."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+FROZEN = "frozen"
+OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
+SCHEDULES = ("constant", "cosine", "steps")
+GroupOf = Callable[[tuple[Any, ...]], str]
+
+
+def build(
+    trains: Mapping[str, Mapping[str, Any]],
+    group_of: GroupOf,
+    *,
+    steps_per_epoch: int,
+    epochs: int,
+    clip_norm: float = 0.0,
+    clip_per_tensor: bool = False,
+    **settings: Any,
+) -> optax.GradientTransformation:
+    """Optimizer of a stage: groups in `trains` move, all others stay to the bit.
+
+    Args:
+      trains: parameter group -> settings that differ from those given here.
+      group_of: parameter group of a path of names.
+      steps_per_epoch: of the stage, for its schedules.
+      epochs: of the stage, at most.
+      clip_norm: largest norm of the gradient of all that is trained; 0 for any.
+      clip_per_tensor: let `clip_norm` hold for each array alone.
+      settings: of `_one`.
+    """
+    total = steps_per_epoch * epochs
+    transforms = {
+        group: _one(steps_per_epoch=steps_per_epoch, num_steps=total, **merged)
+        for group, own in trains.items()
+        for merged in [settings | dict(own)]
+    }
+
+    def group_labels(params: Any) -> Any:
+        return labels(params, trains, group_of)
+
+    grouped = optax.multi_transform(
+        transforms | {FROZEN: optax.set_to_zero()}, group_labels
+    )
+    if clip_norm < 0:
+        raise ValueError(f"optimizer.clip_norm is {clip_norm}; use 0 for none.")
+    if not clip_norm:
+        return grouped
+    # Frozen groups must not count towards the norm.
+    only_trained = optax.multi_transform(
+        dict.fromkeys(trains, optax.identity()) | {FROZEN: optax.set_to_zero()},
+        group_labels,
+    )
+    clip = clip_tensors if clip_per_tensor else optax.clip_by_global_norm
+    return optax.chain(only_trained, clip(clip_norm), grouped)
+
+
+def clip_tensors(max_norm: float) -> optax.GradientTransformation:
+    """Scales every array down to `max_norm` by itself."""
+
+    def clip(update: jax.Array) -> jax.Array:
+        norm = jnp.linalg.norm(update.ravel())
+        return update * jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-12))
+
+    return optax.stateless(lambda updates, _: jax.tree.map(clip, updates))
+
+
+def labels(params: Any, trains: Collection[str], group_of: GroupOf) -> Any:
+    """The group of every parameter, FROZEN for those that `trains` does not hold."""
+
+    def label(path, _):
+        # The last key is the NNX variable's own "value".
+        group = group_of(tuple(getattr(k, "key", k) for k in path[:-1]))
+        return group if group in trains else FROZEN
+
+    return jax.tree_util.tree_map_with_path(label, params)
+
+
+def trained(tree: Any, trains: Collection[str], group_of: GroupOf) -> list[Any]:
+    """The leaves, shaped as the parameters, of the groups that `trains` holds."""
+    marks = jax.tree.leaves(labels(tree, trains, group_of))
+    pairs = zip(jax.tree.leaves(tree), marks, strict=True)
+    return [leaf for leaf, mark in pairs if mark != FROZEN]
+
+
+def rate_schedule(
+    rate: float,
+    *,
+    schedule: str,
+    warmup_steps: int,
+    num_steps: int,
+    final_rate: float,
+    drops: Sequence[float],
+    drop_factor: float,
+) -> optax.ScalarOrSchedule:
+    """Step size by step: a linear warm-up, then constant, cosine or in steps.
+
+    Args:
+      rate: the step size after the warm-up.
+      schedule: one of SCHEDULES.
+      warmup_steps: from 0 up to `rate`, counted within `num_steps`.
+      num_steps: where cosine ends.
+      final_rate: where cosine ends, as a fraction of `rate`.
+      drops: of "steps": fractions of `num_steps` after which the rate falls.
+      drop_factor: by which it falls.
+    """
+    if schedule not in SCHEDULES:
+        raise ValueError(
+            f"optimizer.schedule is {schedule!r}; use one of {', '.join(SCHEDULES)}."
+        )
+    after: optax.ScalarOrSchedule = rate
+    left = max(num_steps - warmup_steps, 1)
+    if schedule == "cosine":
+        after = optax.cosine_decay_schedule(rate, left, final_rate)
+    elif schedule == "steps":
+        places = {int(d * num_steps) - warmup_steps: drop_factor for d in drops}
+        after = optax.piecewise_constant_schedule(rate, places)
+    if not warmup_steps:
+        return after
+    rest = after if callable(after) else optax.constant_schedule(after)
+    return optax.join_schedules(
+        [optax.linear_schedule(0.0, rate, warmup_steps), rest], [warmup_steps]
+    )
+
+
+def _one(
+    *,
+    name: str,
+    learning_rate: float,
+    weight_decay: float,
+    steps_per_epoch: int,
+    num_steps: int,
+    momentum: float = 0.9,
+    schedule: str = "constant",
+    warmup_epochs: float = 0.0,
+    final_rate: float = 0.0,
+    drops: Sequence[float] = (),
+    drop_factor: float = 0.1,
+    final_weight_decay: float | None = None,
+    decay_vectors: bool = True,
+) -> optax.GradientTransformation:
+    """One group's optimizer; `cloc_jax/config.py` says what each setting means."""
+    if name not in OPTIMIZERS:
+        raise ValueError(
+            f"optimizer.name is {name!r}; use one of {', '.join(OPTIMIZERS)}."
+        )
+    if learning_rate <= 0 or weight_decay < 0:
+        raise ValueError(
+            f"optimizer.learning_rate is {learning_rate} and optimizer.weight_decay "
+            f"is {weight_decay}; they must be above 0 and at least 0."
+        )
+    if warmup_epochs < 0 or not 0 <= momentum < 1:
+        raise ValueError(
+            f"optimizer.warmup_epochs is {warmup_epochs} and optimizer.momentum is "
+            f"{momentum}; they must be 0 or more, momentum below 1."
+        )
+    rate = rate_schedule(
+        learning_rate,
+        schedule=schedule,
+        warmup_steps=min(round(warmup_epochs * steps_per_epoch), num_steps),
+        num_steps=num_steps,
+        final_rate=final_rate,
+        drops=drops,
+        drop_factor=drop_factor,
+    )
+    decay: optax.ScalarOrSchedule = weight_decay
+    if final_weight_decay is not None:
+        # optax's cosine ends at a fraction of its start; this one may rise.
+        decay = functools.partial(_cosine, weight_decay, final_weight_decay, num_steps)
+    if name == "lars":
+        return optax.lars(
+            rate,
+            weight_decay=decay,
+            weight_decay_mask=_matrices,
+            trust_ratio_mask=_matrices,
+            momentum=momentum,
+        )
+    mask = None if decay_vectors else _matrices
+    is_decayed = bool(weight_decay or final_weight_decay)
+    decays = [optax.add_decayed_weights(decay, mask)] if is_decayed else []
+    step = optax.scale_by_learning_rate(rate)
+    if name == "sgd":  # decay is part of the gradient, as in PyTorch
+        return optax.chain(*decays, optax.trace(decay=momentum), step)
+    return optax.chain(optax.scale_by_adam(), *decays, step)  # decoupled
+
+
+def _cosine(first: float, last: float, num_steps: int, step: Any) -> Any:
+    """From `first` to `last` along half a cosine."""
+    share = jnp.minimum(step / num_steps, 1.0)
+    return (first + last) / 2 - (last - first) / 2 * jnp.cos(jnp.pi * share)
+
+
+def _matrices(params: Any) -> Any:
+    """Which parameters are matrices or kernels: neither biases nor norms."""
+    return jax.tree.map(lambda p: jnp.ndim(p) > 1, params)

@@ -1,0 +1,354 @@
+"""The job `decide`, on run folders written by hand and through launch.py."""
+
+import json
+import os
+
+import pytest
+from drawn_probabilities import drawn
+from launching import ROOT, launch, launched, run_code
+
+from cloc_jax.cli import decide, decision_effects
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import (
+    calibration,
+    conformal_sets,
+    decisions,
+    metrics,
+    predictions,
+)
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.predictions import Predictions
+
+RANKS = ["0", "1", "2", "3", "4"]
+
+
+def make_run(path, *, splits=("val", "test"), critical=("1|2",), has_chances=True):
+    """A finished run as far as `decide` looks at it, too sure of itself."""
+    path.mkdir()
+    found, scores = {}, {}
+    for seed, split in enumerate(splits):
+        p, true = drawn(seed, count=400)
+        p = p**2 / (p**2).sum(1, keepdims=True)
+        items = [f"{split}-{i}.png" for i in range(len(true))]
+        labels = p.argmax(1)
+        found[split] = Predictions(items, true, labels, p if has_chances else None)
+        scores[split] = metrics.ordinal_metrics(true, labels, RANKS)
+    predictions.write(path / predictions.NAME, found, RANKS)
+    (path / "config.json").write_text("{}")
+    (path / "dataset.json").write_text(json.dumps({"ranks": RANKS}))
+    saved = {"ranks": RANKS, "critical": list(critical), "method": "cloc"}
+    (path / "metrics.json").write_text(json.dumps(saved | {"final": scores}))
+    return RunFolder(path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run")
+
+
+def read(run):
+    return predictions.read(run.path / predictions.NAME, RANKS)
+
+
+def saved(run):
+    return Decision.from_json(run.decision.read_text(), RANKS)
+
+
+def test_the_decision_is_fitted_on_validation_alone(run, capsys):
+    decision = decide.decide(run, boundaries=["1|2"], max_missed=0.05)
+    assert saved(run) == decision
+    val = read(run)["val"]
+    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    assert decision.temperature == temperature > 1.5  # it was too sure
+    at = calibration.apply_temperature(val.probabilities, temperature)
+    fitted = decisions.fit_thresholds(at, val.true, {"1|2": 1}, 0.05)
+    assert decision.thresholds == fitted and not decision.guarantee
+    # Other test images, same decision.
+    rows = (run.path / predictions.NAME).read_text().splitlines()
+    kept = [row for row in rows if ",test," not in row]
+    (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    scores = run.read_metrics()
+    del scores["final"]["test"]
+    run.write_metrics(scores)
+    assert decide.decide(run, boundaries=["1|2"], max_missed=0.05) == decision
+    assert "kept as" not in capsys.readouterr().out  # the same decision again
+    assert not (run.path / "decision-2.json").exists()
+
+
+def test_what_is_printed_is_what_happens_on_test(run, capsys):
+    decision = decide.decide(run, max_missed=0.05)  # at the critical boundary
+    out = capsys.readouterr().out
+    test = read(run)["test"]
+    labels = decision.apply(test.probabilities)
+    before = metrics.ordinal_metrics(test.true, test.predicted, RANKS)
+    after = metrics.ordinal_metrics(test.true, labels, RANKS)
+
+    def cells(title):
+        """What stands before the brackets in the two columns of a row."""
+        (line,) = (row for row in out.splitlines() if row.startswith(f"{title} "))
+        return [cell.split("(")[0].strip() for cell in line[len(title) :].split(")")]
+
+    for place, scores in enumerate((before, after)):
+        rates = scores["boundaries"]["1|2"]
+        for title, value in (
+            ("accuracy", scores["accuracy"]),
+            ("missed at 1|2", rates["crossing_missed_rate"]),
+            ("false alarms at 1|2", rates["crossing_false_alarm_rate"]),
+        ):
+            assert cells(title)[place] == f"{100 * value:.1f}%"
+        for title in ("MAE", "QWK"):
+            assert cells(title)[place] == f"{scores[title.lower()]:.3f}"
+    for rank in RANKS:
+        title = f"graded {rank} ({before['true_counts'][rank]} truly are)"
+        (line,) = (row for row in out.splitlines() if row.startswith(title))
+        counts = [s["predicted_counts"][rank] for s in (before, after)]
+        assert line.removeprefix(title).split() == [str(count) for count in counts]
+    assert "the target of 5%" in out and "accuracy goes from" in out
+    fewer = int(((test.predicted <= 1) & (test.true > 1)).sum())
+    fewer -= int(((labels <= 1) & (test.true > 1)).sum())
+    assert fewer > 0 and f"put below it, {fewer} fewer than before" in out
+
+
+@pytest.mark.parametrize(
+    ("missed", "above", "verdict"),
+    [(50, 1000, "agrees with"), (90, 1000, "is above"), (20, 1000, "is below")],
+)
+def test_the_verdict_goes_by_the_binomial_interval(missed, above, verdict):
+    tally = decision_effects.Tally(missed, above, 0, 0)
+    sentence = decision_effects._against_target(tally, 0.05)
+    assert f"{verdict} the target of 5%" in sentence
+
+
+def test_costs(run, capsys):
+    decision = decide.decide(run, costs=["1|2=5", "3|4=2:0.5"])
+    assert decision.costs == {"1|2": (5.0, 5.0), "3|4": (2.0, 0.5)}
+    assert saved(run) == decision
+    out = capsys.readouterr().out
+    (line,) = (row for row in out.splitlines() if row.startswith("mean cost"))
+    test = read(run)["test"]
+    matrix, truths = decision.cost_matrix(), test.true
+    for shown, labels in zip(
+        line.split()[-2:],
+        (test.predicted, decision.apply(test.probabilities)),
+        strict=True,
+    ):
+        assert shown == f"{matrix[truths, labels].mean():.3f}"
+    assert float(line.split()[-1]) < float(line.split()[-2])
+    assert "target" not in out
+
+
+def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path, run):
+    with pytest.raises(ValueError, match="--config.data.calibration_fraction=0.1"):
+        decide.decide(run, max_missed=0.05, guarantee=True)
+    assert not run.decision.exists()
+    run = make_run(tmp_path / "other", splits=("val", "test", "calibration"))
+    decision = decide.decide(run, max_missed=0.05, guarantee=True)
+    assert decision.guarantee and saved(run) == decision
+    found = read(run)
+    val, held = found["val"], found["calibration"]
+    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    assert decision.temperature == temperature
+    at = calibration.apply_temperature(held.probabilities, temperature)
+    above = held.true > 1
+    missed = (calibration.probability_above(at, 1) <= decision.thresholds["1|2"])[above]
+    assert (missed.sum() + 1) / (above.sum() + 1) <= 0.05
+    assert (missed.sum() + 2) / (above.sum() + 1) > 0.05
+    with pytest.raises(ValueError, match="at least 999 images above it"):
+        decide.decide(run, max_missed=0.001, guarantee=True)
+
+
+def test_no_decision_is_lost(run, capsys):
+    first = decide.decide(run, max_missed=0.05)
+    second = decide.decide(run, max_missed=0.1)
+    assert "kept as decision-2.json" in capsys.readouterr().out
+    third = decide.decide(run, costs=["1|2=3"])
+    names = ["decision-2.json", "decision-3.json", "decision.json"]
+    for name, decision in zip(names, (first, second, third), strict=True):
+        text = (run.path / name).read_text()
+        assert Decision.from_json(text, RANKS) == decision
+    decide.remove(run)
+    assert not run.decision.exists()
+    text = (run.path / "decision-4.json").read_text()
+    assert Decision.from_json(text, RANKS) == third
+    with pytest.raises(FileNotFoundError, match="no saved decision"):
+        decide.remove(run)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "either --max-missed"),
+        ({"max_missed": 0.1, "costs": ["1|2=5"]}, "either --max-missed"),
+        ({"boundaries": ["1|2"]}, "either --max-missed"),
+        ({"costs": ["1|2=5"], "boundaries": ["1|2"]}, "--boundary belongs to"),
+        ({"costs": ["1|2=5"], "guarantee": True}, "--guarantee belongs to"),
+        ({"max_missed": 5.0}, "--max-missed is 5; it is the share"),
+        ({"max_missed": -0.1}, "--max-missed is -0.1"),
+        ({"max_missed": 0.0, "guarantee": True}, "cannot be guaranteed"),
+        ({"max_missed": 0.1, "boundaries": ["1|3"]}, "boundaries of this run are 0|1"),
+        ({"costs": ["1|2"]}, "--cost='1|2' is not understood"),
+        ({"costs": ["1|2=dear"]}, "is not understood"),
+        ({"costs": ["1|2=5:1:1"]}, "is not understood"),
+        ({"costs": ["1|2=0"]}, "numbers above 0"),
+        ({"costs": ["1|2=-1:2"]}, "numbers above 0"),
+        ({"costs": ["1|2=5", "1|2=6"]}, "each boundary once"),
+        ({"costs": ["1|3=5"]}, "There are 0|1, 1|2, 2|3, 3|4"),
+        ({"coverage": 90.0}, "--coverage is 90; it is the share of sets"),
+        ({"coverage": 0.9, "guarantee": True}, "--guarantee belongs to --max-missed"),
+        ({"coverage": 0.9, "boundaries": ["1|2"]}, "--boundary belongs to"),
+    ],
+)
+def test_mistakes_are_named(run, asked, message):
+    with pytest.raises(ValueError) as caught:
+        decide.decide(run, **asked)
+    assert message in str(caught.value)
+    assert not run.decision.exists()
+
+
+def test_runs_that_cannot_be_decided_on(tmp_path):
+    silent = make_run(tmp_path / "silent", has_chances=False)
+    with pytest.raises(ValueError, match="gives no probabilities"):
+        decide.decide(silent, max_missed=0.05)
+    calm = make_run(tmp_path / "calm", critical=())
+    with pytest.raises(ValueError, match="names no critical boundary"):
+        decide.decide(calm, max_missed=0.05)
+    calm.metrics.unlink()
+    with pytest.raises(FileNotFoundError, match="not finished"):
+        decide.decide(calm, max_missed=0.05)
+
+
+def test_rare_tests_leave_dashes(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    rows = (run.path / predictions.NAME).read_text().splitlines()
+    kept = [row for row in rows if ",test," not in row or ",test,0," in row]
+    (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    scores = run.read_metrics()
+    scores["final"]["test"]["count"] = sum(",test," in row for row in kept)
+    run.write_metrics(scores)
+    decide.decide(run, max_missed=0.05)
+    out = capsys.readouterr().out
+    (line,) = (row for row in out.splitlines() if row.startswith("missed at 1|2"))
+    assert line.split()[-2:] == ["–", "–"] and "nan" not in out
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.75, 0.999])
+def test_cut_predictions_leave_no_decision(run, share):
+    path = run.path / predictions.NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    # Cut between two rows, where only the number of images tells.
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: int(share * len(lines))]))
+    with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
+        decide.decide(run, max_missed=0.05)
+    assert not run.decision.exists()
+
+
+# --- through launch.py ---
+
+
+def test_launch_decides_without_jax(run, tmp_path):
+    # A stand-in that would leave a trace.
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    trace = tmp_path / "imported"
+    for name in ("jax", "sklearn", "cv2"):
+        (stub / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    process = launched(
+        "decide",
+        "--run=run",
+        "--boundary=1|2",
+        "--max-missed=0.05",
+        cwd=tmp_path,
+        PYTHONPATH=os.pathsep.join([str(ROOT), str(stub)]),
+    )
+    assert process.stderr == "" and not trace.exists()
+    assert "test images" in process.stdout and "\x1b" not in process.stdout
+    assert saved(run).max_missed == 0.05
+    process = launch("decide", "--run=run", "--remove", cwd=tmp_path)
+    assert process.returncode == 0 and "decision-2.json" in process.stdout
+    assert not run.decision.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "decide needs a trained run: add --run=DIR"),
+        (["--run=nowhere"], "nowhere is not a run"),
+        (["--run=run", "--max-missed=lots"], "max-missed"),
+        (["--run=run", "--max-missed=0.05", "--remove"], "give it alone"),
+        (["--run=run", "--max-missed=0.05", "--config.seed=1"], "it takes none"),
+        (["--run=run", "--boundary=1-2", "--max-missed=0.05"], "names 1-2"),
+        (["--run=run", "image.png"], "unrecognized arguments: image.png"),
+    ],
+)
+def test_launch_names_mistakes(run, tmp_path, arguments, message):
+    code = (
+        "import atexit, sys, launch;"
+        "atexit.register(lambda: 'jax' in sys.modules and print('jax is there'));"
+        "sys.exit(launch.main(sys.argv[1:]))"
+    )
+    process = run_code(code, "decide", *arguments, cwd=tmp_path)
+    assert process.returncode == 2, process.stderr
+    assert process.stderr.startswith("error: ") and message in process.stderr
+    assert "Traceback" not in process.stderr and process.stdout == ""
+    assert not run.decision.exists()
+
+
+# --- several boundaries, and prediction sets ---
+
+
+def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
+    decision = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.2, 0.05])
+    assert decision.max_missed == {"0|1": 0.05, "2|3": 0.2} and saved(run) == decision
+    for name, share in decision.max_missed.items():
+        alone = decide.decide(run, boundaries=[name], max_missed=share)
+        assert alone.thresholds[name] == decision.thresholds[name]
+    out = capsys.readouterr().out
+    assert "the target of 5%" in out and "the target of 20%" in out
+    both = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.1, 0.1])
+    assert both.max_missed == 0.1
+    for boundaries in (["0|1"], [], ["0|1", "0|1"]):
+        with pytest.raises(ValueError, match="given 2 times and --boundary"):
+            decide.decide(run, boundaries=boundaries, max_missed=[0.2, 0.05])
+
+
+def test_prediction_sets_come_from_the_calibration_slice(tmp_path, run, capsys):
+    with pytest.raises(ValueError, match="--config.data.calibration_fraction=0.1"):
+        decide.decide(run, coverage=0.9)
+    assert not run.decision.exists()
+    run = make_run(tmp_path / "other", splits=("val", "test", "calibration"))
+    decision = decide.decide(run, coverage=0.9)
+    out = " ".join(capsys.readouterr().out.split())
+    found = read(run)
+    val, held, test = (found[name] for name in ("val", "calibration", "test"))
+    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    assert saved(run) == decision and decision.temperature == temperature
+    at = calibration.apply_temperature(held.probabilities, temperature)
+    assert decision.sets == conformal_sets.fit(at, held.true, 0.9)
+    low, high = decision.apply_sets(test.probabilities)
+    overall, by_rank = conformal_sets.fare(low, high, test.true, 5)
+    assert f"{overall.held} have their true rank in the set" in out
+    assert f"{overall.mean_size:.2f} ranks on average" in out
+    assert f"{overall.verdict(0.9)} the coverage of 90%" in out
+    for rank, one in zip(RANKS, by_rank, strict=True):
+        assert f"{rank} {one.images} {100 * one.coverage:.1f}%" in out
+    assert "accuracy" not in out  # labels are as they were
+
+
+def test_sets_and_labels_stay_when_the_other_is_chosen(tmp_path, capsys):
+    run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
+    sets = decide.decide(run, coverage=0.9).sets
+    labels = decide.decide(run, max_missed=0.05)
+    assert labels.sets == sets and labels.thresholds
+    assert "prediction sets stay as they were saved" in capsys.readouterr().out
+    wider = decide.decide(run, coverage=0.95)
+    assert wider.sets.level > sets.level and wider.thresholds == labels.thresholds
+    assert "labels stay as the saved decision chooses" in capsys.readouterr().out
+    both = decide.decide(run, costs=["1|2=5"], coverage=0.8)
+    assert both.thresholds is None and both.sets.coverage == 0.8
+    # A decision that does not go with the run is not built upon.
+    run.decision.write_text("{}")
+    assert decide.decide(run, max_missed=0.05).sets is None

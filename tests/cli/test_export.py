@@ -1,0 +1,326 @@
+"""A run handed over: the folder, and what it gives in a process of its own."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import cv2
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+from damage import flip
+from exported_runs import untrained_run
+from launching import TINY, launch, launched, run_code
+from safetensors import safe_open
+from tiny_runs import tiny
+
+import cloc_jax
+from cloc_jax.cli import export, predict
+from cloc_jax.config import default_config
+from cloc_jax.data import drawn_knees
+from cloc_jax.methods import METHODS
+from cloc_jax.scoring import exported_model, grades
+from cloc_jax.training import prediction_program
+from cloc_jax.training.trained_run import TrainedRun
+
+IMAGES = drawn_knees.Knees(9, start=10_000, seed=3, size=(24, 24))
+ARRAYS = [IMAGES[i] for i in range(9)]
+
+
+def exported(config, place):
+    folder = untrained_run(config, place / "run")
+    # jaxtyping cannot broadcast the symbol that stands for the number of images.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        export.export(config, folder, place / "out")
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    return folder
+
+
+def of_run(config, folder, size):
+    """What `predict` says of the images, in batches of that size."""
+    run = TrainedRun(config, folder)
+    parts = [
+        predict.predict_images(run, ARRAYS[first : first + size], size)
+        for first in range(0, len(ARRAYS), size)
+    ]
+    found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
+    return grades.grade(found, run.ranks, None)
+
+
+def assert_same(found, wanted):
+    for name, value in wanted._asdict().items():
+        other = getattr(found, name)
+        if isinstance(value, np.ndarray):
+            assert other.dtype == value.dtype and other.tobytes() == value.tobytes()
+        else:
+            assert other == value
+
+
+@pytest.fixture(scope="module")
+def handed_over(tmp_path_factory):
+    """CLOC, batches of four images: the last one is not full."""
+    place = tmp_path_factory.mktemp("export")
+    config = tiny(train__eval_batch_size=4)
+    return config, exported(config, place), place / "out"
+
+
+def test_gives_what_the_run_gives_to_the_bit(handed_over):
+    config, folder, out = handed_over
+    wanted = of_run(config, folder, 4)
+    found = cloc_jax.load(out)(ARRAYS)
+    assert_same(found, wanted)
+    assert len(found.predicted) == 9 and found.probabilities.shape == (9, 5)
+
+
+def test_takes_paths_arrays_and_one_of_them(handed_over, tmp_path):
+    model = cloc_jax.load(handed_over[2])
+    path = tmp_path / "image.png"
+    cv2.imwrite(str(path), ARRAYS[0])
+    wanted = model(str(path))
+    colour = np.repeat(ARRAYS[0], 3, axis=2)
+    for given in (path, [path], ARRAYS[0], ARRAYS[0][..., 0], colour, ARRAYS[0][None]):
+        assert_same(model(given), wanted)
+    many = model(np.stack(ARRAYS))
+    assert many.predicted == model(ARRAYS).predicted
+    with pytest.raises(ValueError, match="float32.*uint8"):
+        model(ARRAYS[0].astype(np.float32))
+    with pytest.raises(ValueError, match="no images came"):
+        model([])
+
+
+def test_one_artifact_for_every_platform_and_batch(handed_over):
+    data = bytearray((handed_over[2] / exported_model.PROGRAM).read_bytes())
+    program = jax.export.deserialize(data)
+    assert program.platforms == ("cpu", "cuda", "tpu") and program.nr_devices == 1
+    assert str(program.in_avals[-1].shape) == "(batch, 24, 24, 1)"
+
+
+def test_the_card_is_of_the_run(handed_over):
+    card = (handed_over[2] / exported_model.CARD).read_text()
+    assert "0 < 1 < 2 < 3 < 4" in card and "48 images to train on" in card
+    assert "not evaluated" in card  # nothing is claimed that was not measured
+
+
+@pytest.mark.parametrize("name", [exported_model.PROGRAM, exported_model.WEIGHTS])
+def test_a_damaged_folder_is_refused(handed_over, tmp_path, name):
+    model = cloc_jax.load(handed_over[2])
+    model.save_pretrained(tmp_path)
+    cloc_jax.load(tmp_path)
+    flip(tmp_path / name, 1000)
+    with pytest.raises(ValueError, match=f"damaged: {name} is not as it was"):
+        cloc_jax.load(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        cloc_jax.load(tmp_path)
+
+
+def test_a_decision_cannot_be_slipped_in(handed_over, tmp_path):
+    cloc_jax.load(handed_over[2]).save_pretrained(tmp_path)
+    (tmp_path / exported_model.DECISION).write_text("{}")
+    with pytest.raises(ValueError, match=r"decision\.json is not as it was exported"):
+        cloc_jax.load(tmp_path)
+    (tmp_path / exported_model.DECISION).unlink()
+    (tmp_path / exported_model.CARD).write_text("my own words")  # people may edit it
+    cloc_jax.load(tmp_path)
+
+
+def test_no_folder_of_a_model(tmp_path):
+    with pytest.raises(FileNotFoundError, match="launch.py export"):
+        cloc_jax.load(tmp_path)
+
+
+def test_hub_folder_and_back(handed_over, tmp_path, monkeypatch):
+    """As `push_to_hub` and `from_pretrained` do it, on a local folder, offline."""
+
+    def refuse(*_):
+        raise AssertionError("nothing here needs a network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    model = cloc_jax.load(handed_over[2])
+    model.save_pretrained(tmp_path / "repository")
+    names = {p.name for p in handed_over[2].iterdir()}
+    assert {p.name for p in (tmp_path / "repository").iterdir()} == names
+    again = exported_model.ExportedModel.from_pretrained(tmp_path / "repository")
+    assert_same(again(ARRAYS), model(ARRAYS))
+
+
+def test_a_repository_on_the_hub_is_downloaded_whole(handed_over, monkeypatch):
+    asked = {}
+
+    def download(name, **options):
+        asked.update(options, name=name)
+        return str(handed_over[2])
+
+    monkeypatch.setattr(exported_model, "snapshot_download", download)
+    monkeypatch.setattr(
+        "huggingface_hub.hub_mixin.hf_hub_download",
+        lambda **_: str(handed_over[2] / exported_model.CONFIG),
+    )
+    found = exported_model.ExportedModel.from_pretrained("me/knees", revision="v2")
+    assert asked["name"] == "me/knees" and asked["revision"] == "v2"
+    assert found.ranks == list("01234")
+
+
+def test_all_of_it_is_pushed(handed_over, monkeypatch):
+    pushed = {}
+
+    class Hub:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, *, repo_id, **_):
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, *, repo_id, folder_path, **_):
+            pushed[repo_id] = cloc_jax.load(folder_path)(ARRAYS)
+            return "the commit"
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Hub)
+    model = cloc_jax.load(handed_over[2])
+    assert model.push_to_hub("me/knees") == "the commit"
+    assert_same(pushed["me/knees"], model(ARRAYS))
+
+
+def test_rebuilt_from_weights_and_configuration(handed_over):
+    """What a converter to ONNX traces says the same as the program."""
+    out = handed_over[2]
+    predict = prediction_program.rebuild(out, default_config())
+    wanted = cloc_jax.load(out)(ARRAYS)
+    images = jax.numpy.asarray(np.stack(ARRAYS))
+    # Converters know no choice by platform; the strided 1x1 kernels have one.
+    assert "platform_index" not in str(jax.make_jaxpr(predict)(images))
+    found = predict(images)
+    np.testing.assert_array_equal(found["label"], wanted.labels)
+    np.testing.assert_allclose(found["probabilities"], wanted.probabilities, rtol=1e-5)
+
+
+def method_config(name, **changes):
+    """A tiny run of a method, small enough to trace."""
+    small = {
+        "poe": {"method.poe.width": 4, "method.poe.samples": 2},
+        "gol": {"method.gol.width": 4},
+        "mwr": {"method.mwr.hidden": 8, "method.mwr.references": 2},
+        "simclr": {"method.simclr.width": 4},
+    }
+    given = {"method.name": name, "train.eval_batch_size": 4} | changes
+    return tiny(**given | small.get(name, {}))
+
+
+FAST = ("gol",)  # has a bank, and probabilities above boundaries
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+        for name in METHODS
+        if name != "cloc"
+    ],
+)
+def test_every_method_can_be_handed_over(name, tmp_path):
+    config = method_config(name)
+    folder = exported(config, tmp_path)
+    out = tmp_path / "out"
+    assert (out / exported_model.SUPPORT).exists() == (
+        TrainedRun(config, folder).support is not None
+    )
+    assert_same(cloc_jax.load(out)(ARRAYS), of_run(config, folder, 4))
+
+
+FROZEN = [
+    {"encoder.frozen": True, "head.projection": 4},
+    pytest.param({"encoder.trainable_from": "layer3"}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("changes", FROZEN)
+def test_frozen_parts_are_handed_over_too(changes, tmp_path):
+    config = tiny(**{"train.eval_batch_size": 4} | changes)
+    for name in config.augment:
+        config.augment[name] = 0.0  # kept activations are of clean images
+    folder = exported(config, tmp_path)
+    model = cloc_jax.load(tmp_path / "out")
+    assert_same(model(ARRAYS), of_run(config, folder, 4))
+    with safe_open(tmp_path / "out" / exported_model.WEIGHTS, "numpy") as file:
+        names = list(file.keys())
+    trunk = {name.split(".")[1] for name in names if name.startswith("trunk.")}
+    assert trunk == (
+        {"stem", "layer1", "layer2"}
+        if "encoder.trainable_from" in changes
+        else {"stem", "layer1", "layer2", "layer3", "layer4"}
+    )
+
+
+def test_mistakes_answer_at_once(tmp_path, handed_over):
+    folder = handed_over[1].path
+    process = launch("export", f"--run={folder}", f"--to={folder}", cwd=tmp_path)
+    assert process.returncode == 2 and "exists already" in process.stderr
+    process = launch("export", f"--run={folder}", cwd=tmp_path)
+    assert process.returncode == 2 and "add --to=OUT" in process.stderr
+
+
+def test_importing_the_package_stays_light():
+    code = """
+import sys
+import cloc_jax
+assert "jax" not in sys.modules and "numpy" not in sys.modules
+from cloc_jax.losses import mmnp
+assert not {"flax", "huggingface_hub", "cv2"} & set(sys.modules)
+try:
+    cloc_jax.nothing
+except AttributeError as error:
+    assert "nothing" in str(error)
+else:
+    raise SystemExit("it has everything")
+"""
+    process = run_code(code)
+    assert process.returncode == 0, process.stderr
+
+
+LOADED = """
+import json, sys
+import cloc_jax
+model = cloc_jax.load(sys.argv[1])
+found = model(sys.argv[2:])
+unwanted = ("optax", "orbax", "grain", "flax", "tensorflow", "torch", "ml_collections")
+rooms = ("training", "build", "methods", "losses", "jobs", "report", "studies")
+for name in sys.modules:
+    assert name.split(".")[0] not in unwanted, name
+    assert not name.startswith(tuple(f"cloc_jax.{room}" for room in rooms)), name
+print(json.dumps([found.predicted, found.most_likely, found.expected.tolist(),
+                  found.probabilities.tolist()]))
+"""
+
+
+@pytest.mark.slow
+def test_from_the_command_line_to_a_new_process(tmp_path):
+    """Train, decide, export; load where nothing of the run is, and compare."""
+    launched(*TINY, "--run=run", cwd=tmp_path)
+    decide = ["--boundary=1|2", "--max-missed=0.1"]
+    launched("decide", "--run=run", *decide, cwd=tmp_path)
+    launched("export", "--run=run", "--to=out", cwd=tmp_path)
+    files = []
+    for i, image in enumerate(ARRAYS):
+        files.append(tmp_path / f"{i}.png")
+        cv2.imwrite(str(files[-1]), image)
+    launched("predict", "--run=run", "--output=a.csv", *files, cwd=tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "out").rename(elsewhere)
+    (tmp_path / "run").rename(tmp_path / "gone")
+    process = run_code(LOADED, elsewhere, *files)
+    assert process.returncode == 0, process.stderr
+    predicted, most_likely, expected, chances = json.loads(process.stdout)
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [row["predicted"] for row in rows] == predicted
+    assert [row["most_likely"] for row in rows] == most_likely
+    assert [row["expected"] for row in rows] == [f"{e:.3f}" for e in expected]
+    for row, found in zip(rows, chances, strict=True):
+        assert [row[f"p_{k}"] for k in range(5)] == [f"{p:.4f}" for p in found]
+    card = (elsewhere / exported_model.CARD).read_text()
+    assert "saved decision" in card and r"1\|2 (critical)" in card
+    metrics = json.loads((tmp_path / "gone" / "metrics.json").read_text())
+    low, high = metrics["final"]["test"]["intervals"]["mae"]
+    assert f"({low:.3f} to {high:.3f})" in card

@@ -1,0 +1,642 @@
+"""The program as a user meets it: one finished run, and every way to misuse it."""
+
+import argparse
+import csv
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from damage import biggest, flip
+from launching import ROOT, TINY, launch, launched, run_code
+from tiny_runs import arrays
+
+import launch as launcher
+from cloc_jax.cli import command_line, predict
+from cloc_jax.cli import request as requests
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import predictions
+from cloc_jax.scoring.conformal_sets import PredictionSets
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.training import run_scores
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder to work in."""
+    return tmp_path_factory.mktemp("launch")
+
+
+@pytest.fixture(scope="module")
+def finished(place):
+    """A run that nothing interrupted, made while TensorFlow would leave a trace."""
+    stub = place / "stub" / "tensorflow"
+    stub.mkdir(parents=True)
+    trace = place / "tensorflow-was-imported"
+    (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    path = os.pathsep.join([str(ROOT), str(stub.parent)])
+    process = launched(*TINY, "--run=whole", cwd=place, PYTHONPATH=path)
+    assert not trace.exists()
+    return place / "whole", process
+
+
+def history(run):
+    rows = [json.loads(line) for line in (run / "history.jsonl").open()]
+    changes = ("seconds", "integrity")
+    return [{k: v for k, v in row.items() if k not in changes} for row in rows]
+
+
+def test_libraries_say_nothing(finished):
+    assert finished[1].stderr == ""  # Orbax, JAX and TensorFlow Datasets would
+
+
+def test_time_is_estimated_before_the_first_epoch_ends(finished):
+    _, process = finished
+    told = re.search(r"after compilation: (\d+) s per epoch", process.stdout)
+    assert told, process.stdout
+    assert told.start() < process.stdout.index("joint   1 ")
+
+
+def test_leaves_all_results(finished):
+    run, process = finished
+    for name in (
+        "config.json",
+        "history.jsonl",
+        "metrics.json",
+        "predictions.csv",
+        "confusion.png",
+        "calibration.png",
+        "nearest_1.jpg",
+        "margins.png",
+        "embedding.png",
+        "similarity.png",
+        "report.html",
+    ):
+        assert (run / name).stat().st_size > 0, name
+    assert list((run / "tensorboard").glob("events*"))
+    assert "joint ended after epoch 2" in process.stdout
+    assert "\x1b" not in process.stdout  # no terminal, no control sequences
+    assert process.stderr == ""
+
+
+def test_metrics_have_the_documented_keys(finished):
+    metrics = json.loads((finished[0] / "metrics.json").read_text())
+    for phase in ("phase_one", "final"):
+        for split, count in (("val", 20), ("test", 14)):
+            scores = metrics[phase][split]
+            assert scores["count"] == count
+            assert {"accuracy", "mae", "qwk", "one_off_accuracy"} < set(scores)
+            assert list(scores["boundaries"]) == ["0|1", "1|2", "2|3", "3|4"]
+            if phase == "final":
+                low, high = scores["intervals"]["accuracy"]
+                assert low <= scores["accuracy"] <= high and high - low > 0.1
+                rates = scores["intervals"]["boundaries"]
+                assert list(rates) == list(scores["boundaries"])
+    assert -1 <= metrics["order_score"]["overall"] <= 1
+    assert list(metrics["order_score"]["by_rank"]) == list("01234")
+    assert list(metrics["margins"]) == ["0|1", "1|2", "2|3", "3|4"]
+    readout = metrics["readouts"]["margins"]
+    assert readout["values"] == metrics["margins"] and readout["per"] == "boundary"
+    assert set(readout["kinds"].values()) == {"learned"} and readout["limit"] == 1.0
+    assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
+    assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
+    assert metrics["critical"] == ["1|2"]
+    assert list(metrics["violated"]) == list(metrics["margins"])
+    shares = metrics["violated"].values()
+    assert all(share is None or 0 <= share <= 1 for share in shares)
+    assert any(share is not None for share in shares)
+
+
+def test_predictions_agree_with_metrics(finished):
+    run, _ = finished
+    rows = [r for r in csv.DictReader((run / "predictions.csv").open())]
+    test = [r for r in rows if r["split"] == "test"]
+    assert len(test) == 14 and len(rows) == 34
+    right = np.mean([r["true"] == r["predicted"] for r in test])
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert right == pytest.approx(metrics["final"]["test"]["accuracy"])
+    chances = np.array([[float(r[f"p_{k}"]) for k in range(5)] for r in rows])
+    np.testing.assert_allclose(chances.sum(1), np.ones(len(rows)), atol=1e-5)
+    assert (chances.argmax(1) == [int(r["predicted"]) for r in rows]).all()
+
+
+def test_phase_two_keeps_the_margins_to_the_bit(finished):
+    run, _ = finished
+    joint, refine = arrays(run, "joint"), arrays(run, "refine")
+    theta = [k for k in joint if "theta" in k]
+    assert len(theta) == 1
+    assert joint[theta[0]].tobytes() == refine[theta[0]].tobytes()
+    kernels = [k for k in joint if "kernel" in k]
+    assert all((joint[k] != refine[k]).any() for k in kernels)
+    rows = history(run)
+    margins = [row["readouts"]["margins"] for row in rows]
+    assert margins[0] != margins[1]  # phase one moves them
+    assert margins[1] == margins[2] == margins[3]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        # Five steps per epoch; the newest checkpoint is then of step eight.
+        ("SIGKILL joint 9", "SIGTERM refine 2"),
+        pytest.param(
+            (
+                "SIGKILL joint 3",
+                "SIGTERM joint 8",
+                "SIGKILL joint handed_over",
+                "SIGINT refine 4",
+                "SIGKILL refine evaluate",
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["each stage", "anywhere"],
+)
+def test_killed_and_resumed_equals_uninterrupted(finished, place, kills):
+    whole, _ = finished
+    parts = place / f"parts-{len(kills)}"
+    command = [*TINY, f"--run={parts.name}"]
+    for kill in kills:
+        resume = ["--resume"] if parts.exists() else []
+        process = launch(
+            *command,
+            *resume,
+            cwd=place,
+            script="tests/killed_launch.py",
+            CLOC_KILL=kill,
+        )
+        number = getattr(signal, kill.split()[0])
+        can_speak = number != signal.SIGKILL
+        code = 128 + number if can_speak else -number
+        assert process.returncode == code, (kill, process.stdout, process.stderr)
+        if can_speak:
+            assert "--resume" in process.stderr
+            assert f"{parts.name}/checkpoints" in process.stderr
+    process = launched(*command, "--resume", cwd=place)
+    assert history(parts) == history(whole)
+    for stage in ("joint", "refine"):
+        a, b = arrays(whole, stage), arrays(parts, stage)
+        assert list(a) == list(b)
+        assert all(a[k].tobytes() == b[k].tobytes() for k in a)
+    one, other = (
+        json.loads((run / "metrics.json").read_text()) for run in (whole, parts)
+    )
+    assert one["final"] == other["final"] and one["margins"] == other["margins"]
+
+
+def test_a_finished_run_is_not_trained_again(finished, place):
+    run, _ = finished
+    copy = place / "again"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints")
+    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    process = launched(*TINY, "--run=again", "--resume", cwd=place)
+    assert "again is finished" in process.stdout
+    assert "its checkpoints were removed" in process.stdout
+    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
+
+
+def test_a_damaged_model_predicts_nothing(finished, place):
+    run, _ = finished
+    copy = place / "damaged"
+    shutil.copytree(run, copy)
+    flip(biggest(copy / "stages" / "refine"), 20)
+    process = launch(
+        "predict", "--run=damaged", "--output=no.csv", run / "examples", cwd=place
+    )
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("error: damaged/stages/refine/")
+    assert not (place / "no.csv").exists()
+
+
+def test_two_writers(finished, place):
+    run, _ = finished
+    with RunFolder(run).held("train"):
+        for words in (
+            ["evaluate", "--run=whole"],
+            ["decide", "--run=whole", "--max-missed=0.1"],
+            ["report", "--run=whole"],
+        ):
+            process = launch(*words, cwd=place)
+            assert process.returncode == 2, words
+            assert f"process {os.getpid()} on" in process.stderr
+            assert "(train) has been writing into it since 20" in process.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["decide", "--run=nowhere"]])
+def test_closed_streams(words, tmp_path):
+    command = f'"{sys.executable}" "{ROOT / "launch.py"}" {" ".join(words)}'
+    process = subprocess.run(
+        f"{command} >&-", shell=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "Traceback" not in process.stderr
+    assert process.returncode == (0 if words == ["--help"] else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2_000, 60_000, 700_000])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place, limit):
+    whole, _ = finished
+    parts = place / f"full-{limit}"
+    command = [*TINY, f"--run={parts.name}"]
+    process = launch(*command, cwd=place, file_bytes=limit)
+    assert process.returncode == 2, process.stdout
+    assert process.stderr.startswith("error: ") and "File too large" in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+    resume = ["--resume"] if (parts / "config.json").exists() else []
+    process = launched(*command, *resume, cwd=place)
+    assert history(parts) == history(whole)
+    name = "predictions.csv"
+    assert (parts / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_no_cut_predictions(finished, place):
+    run, _ = finished
+    words = ["predict", "--run=whole", "--output=full.csv", run / "examples"]
+    process = launch(*words, cwd=place, file_bytes=100)
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("error: full.csv: File too large")
+    assert not list(place.glob("full.csv*"))
+
+
+def test_an_existing_run_is_never_overwritten(finished, place):
+    process = launch(*TINY, "--run=whole", cwd=place)
+    assert process.returncode == 2
+    assert "--resume" in process.stderr and "--run=whole-2" in process.stderr
+
+
+def test_resuming_with_other_settings_is_refused(finished, place):
+    process = launch(
+        *TINY, "--run=whole", "--resume", "--config.train.batch_size=10", cwd=place
+    )
+    assert process.returncode == 2
+    assert "config.train.batch_size was 8, is now 10" in process.stderr
+
+
+@pytest.mark.parametrize(
+    "job", ["evaluate", pytest.param("report", marks=pytest.mark.slow)]
+)
+def test_results_are_made_again(job, finished, place):
+    run, _ = finished
+    copy = place / f"copy-{job}"
+    shutil.copytree(run, copy)
+    for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
+        (copy / name).unlink()
+    launched(job, f"--run={copy.name}", cwd=place)
+    for name in ("metrics.json", "predictions.csv"):
+        assert (copy / name).read_bytes() == (run / name).read_bytes()
+    assert (copy / "report.html").exists() and (copy / "confusion.png").exists()
+
+
+def test_report_is_drawn_again_without_jax(finished, place):
+    run, _ = finished
+    copy = place / "redrawn"
+    shutil.copytree(run, copy)
+    (copy / "report.html").unlink()
+    before = {p: p.read_bytes() for p in copy.iterdir() if p.is_file()}
+    code = (
+        "import sys, launch; code = launch.main(['report', '--run=redrawn']);"
+        "assert 'jax' not in sys.modules; sys.exit(code)"
+    )
+    process = run_code(code, cwd=place)
+    assert process.returncode == 0, process.stderr
+    assert "report  redrawn/report.html" in process.stdout
+    page = (copy / "report.html").read_text().replace("redrawn", "whole")
+    assert page == (run / "report.html").read_text()
+    for path, data in before.items():
+        assert path.read_bytes() == data, path.name
+
+
+def test_predict_equals_the_evaluation_and_goes_on_past_a_broken_file(finished, place):
+    run, _ = finished
+    broken = place / "broken[old].png"  # not to be taken for markup
+    broken.write_bytes(b"not an image")
+    process = launch("predict", "--run=whole", broken, run / "examples", cwd=place)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    failed, *rows = csv.DictReader((run / "predicted.csv").open())
+    assert "broken[old].png" in failed["error"] and "[old]" in process.stdout
+    assert not failed["predicted"]
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    assert all(row["predicted"] and not row["error"] for row in rows)
+    # The examples are test images, so their rows are in predictions.csv as well.
+    known = {
+        tuple(f"{float(r[f'p_{k}']):.4f}" for k in range(5))
+        for r in csv.DictReader((run / "predictions.csv").open())
+    }
+    assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
+
+
+def test_predict_goes_by_a_saved_decision(finished, place):
+    run, _ = finished
+    copy = place / "decided"
+    shutil.copytree(run, copy)
+    process = launched("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
+    text = (copy / "decision.json").read_text()
+    decision = Decision.from_json(text, [str(k) for k in range(5)])
+    process = launched(
+        "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
+    )
+    assert "labels by decided/decision.json" in process.stdout
+    assert "at 1|2 a missed image costs 9" in process.stdout
+    found = predictions.read(run / "predictions.csv", decision.ranks)["test"]
+    shown = decision.calibrated(found.probabilities)
+    labels = decision.apply(found.probabilities)
+    known = {
+        tuple(f"{p:.4f}" for p in shown[i]): (str(labels[i]), str(found.predicted[i]))
+        for i in range(len(labels))
+    }
+    rows = list(csv.DictReader((place / "by.csv").open()))
+    assert len(rows) == len(list((run / "examples").iterdir())) > 0
+    for row in rows:
+        chances = tuple(row[f"p_{k}"] for k in range(5))
+        assert (row["predicted"], row["most_likely"]) == known[chances]
+        mean = sum(k * float(p) for k, p in enumerate(chances))
+        assert float(row["expected"]) == pytest.approx(mean, abs=2e-3)
+    assert any(row["predicted"] != row["most_likely"] for row in rows)
+    # Sets come beside the labels, in columns of their own.
+    sets = PredictionSets(0.9, 0.6, 100)
+    both = dataclasses.replace(decision, sets=sets)
+    (copy / "decision.json").write_text(json.dumps(both.to_json()))
+    process = launched(
+        "predict", "--run=decided", "--output=sets.csv", run / "examples", cwd=place
+    )
+    assert "at least 90% of images" in process.stdout
+    pairs = zip(*both.apply_sets(found.probabilities), strict=True)
+    ends = {
+        tuple(f"{p:.4f}" for p in row): pair
+        for row, pair in zip(shown, pairs, strict=True)
+    }
+    for row in csv.DictReader((place / "sets.csv").open()):
+        low, high = ends[tuple(row[f"p_{k}"] for k in range(5))]
+        assert (row["set_from"], row["set_to"]) == (str(low), str(high))
+        words = str(low) if low == high else f"{low} to {high}"
+        assert f" {words} " in process.stdout
+    (copy / "decision.json").write_text(text.replace("temperature", "heat"))
+    process = launch("predict", "--run=decided", run / "examples", cwd=place)
+    assert process.returncode == 2
+    assert "saved decision cannot be read" in process.stderr
+
+
+def test_predictions_never_replace_a_file(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("predicted.csv", "predicted-2.csv", "predicted-3.csv"):
+        target = predict._target(run, "")
+        assert target == tmp_path / name
+        target.touch()
+    with pytest.raises(FileExistsError, match="give another name"):
+        predict._target(run, str(target))
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        predict._target(run, str(tmp_path / "nowhere" / "out.csv"))
+
+
+@pytest.mark.slow
+def test_own_folder_of_images(place):
+    rng = np.random.default_rng(0)
+    for rank, name in enumerate(("none", "mild", "severe")):
+        folder = place / "images" / name
+        folder.mkdir(parents=True)
+        for i in range(20):
+            image = np.clip(rng.normal(60 + 60 * rank, 20, (30, 40)), 0, 255)
+            cv2.imwrite(str(folder / f"{i}.png"), image.astype(np.uint8))
+    process = launched(
+        f"--config={ROOT / 'configs' / 'folder.py'}",
+        *[a for a in TINY if "num_" not in a],
+        "--config.data.root=images",
+        "--config.data.order=('none','mild','severe')",
+        "--config.data.channels=1",
+        "--config.data.calibration_fraction=0.2",
+        "--config.method.name=ce",
+        "--config.train.max_epochs=1",
+        "--run=own",
+        cwd=place,
+    )
+    saved = json.loads((place / "own" / "config.json").read_text())
+    assert saved["data"]["root"] == str(place / "images")  # it was given relative
+    metrics = json.loads((place / "own" / "metrics.json").read_text())
+    assert metrics["ranks"] == ["none", "mild", "severe"]
+    assert "phase_one" not in metrics and metrics["margins"] == {}
+    assert not (place / "own" / "examples").exists()  # the images are files already
+    # Calibration is shown, recorded and predicted, but not scored.
+    assert "calibration  9 images" in process.stdout
+    sizes = json.loads((place / "own" / "dataset.json").read_text())["images"]
+    rows = list(csv.DictReader((place / "own" / "predictions.csv").open()))
+    for split in ("val", "test", "calibration"):
+        assert sum(r["split"] == split for r in rows) == sizes[split] > 0
+    assert set(metrics["final"]) == {"val", "test"}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
+        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, adience_frozen.py"),
+        (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
+        (["fly"], "unknown job 'fly'; use one of train, "),
+        (["train", "images"], "unrecognized arguments: images"),
+        (["--resume", "show"], "the job comes first: python launch.py show"),
+        (["decide", "--draws=3"], "unrecognized arguments: --draws=3"),
+        (
+            ["--config.method.margins=0.3"],
+            "It is called method.cloc.margins now.",
+        ),
+        (
+            ["--config.method.cloc.weight=2", "--config.method.name=ce"],
+            "method.cloc.weight is set, but method.name is ce",
+        ),
+        (["evaluate"], "add --run=DIR"),
+        (
+            ["evaluate", "--run=x", "--config.seed=1"],
+            "takes mesh.*, data.root and data.prepared",
+        ),
+        (["evaluate", "--run=nowhere"], "nowhere is not a run"),
+        (["--resume", "--run=nowhere"], "nowhere is not a run"),
+        (["--config.train.batch_size=33"], "Try 32 or 34"),
+        (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
+        (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
+        (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
+        (["--run=/proc/run"], "--run=/proc/run cannot be written"),
+        ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path):
+    process = launch(*arguments, cwd=tmp_path)
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: ") and message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert not list(tmp_path.iterdir())
+
+
+OWN_FLAGS = {
+    "--resume": {"train"},
+    "--folds": {"train", "sweep", "tables"},
+    "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--choose": {"sweep"},
+    "--dry-run": {"tables"},
+    "--target": {"compile"},
+    "--output": {"predict"},
+    "--max-missed": {"decide"},
+    "--coverage": {"decide"},
+    "--remove": {"decide"},
+    "--boundary": {"decide", "control"},
+    "--vary": {"sweep"},
+    "--values": {"control"},
+    "--seeds": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--draws": {"margins", "gaps"},
+    "--add": {"claims"},
+    "--stage": {"show"},
+    "--steps": {"bench"},
+    "--batches": {"bench", "compile"},
+    "--from": {"weights", "tables"},
+    "--to": {"weights", "claims", "export", "tables"},
+    "--processes": {"train", "evaluate", "predict"}
+    | {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--run": set(command_line.COMMANDS) - {"prepare", "weights"},
+}
+
+
+@pytest.mark.parametrize(
+    "name, words, said",
+    [
+        ("gol", ["--config.head.hidden=8", "--config.seed=1"], "head.hidden: not used"),
+        ("simclr", ["--config.head.projection=4"], "as simclr has a head of its own"),
+        ("clm", ["--config.head.hidden=8"], ""),
+        ("gol", ["--config=configs/koa_frozen.py"], ""),  # only what a person gave
+    ],
+)
+def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):
+    config = launcher.schema()
+    config.method.name = name
+    none = argparse.Namespace()
+    requests.say_ignored(requests.Request(none, config, "x", words, launcher.schema))
+    printed = capsys.readouterr().out
+    assert (said in printed) if said else (printed == "")
+
+
+def test_help_of_each_job_lists_its_own_flags(capsys):
+    lists = {}
+    for job, command in command_line.COMMANDS.items():
+        with pytest.raises(SystemExit) as ended:
+            launcher.main([job, "--help"])
+        said = capsys.readouterr().out
+        assert ended.value.code == 0 and f"usage: python launch.py {job}" in said
+        assert command.help in said
+        takes_settings = command.settings == command_line.FULL
+        assert ("--config.train.batch_size=32" in said) == takes_settings
+        lists[job] = set(re.findall(r"^  (?:-h, )?(--[\w-]+)", said, re.MULTILINE))
+        assert "--help" in lists[job]
+    for flag, jobs in OWN_FLAGS.items():
+        assert {job for job, flags in lists.items() if flag in flags} == jobs, flag
+    assert launcher.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(
+        f"    {job:10}{command_line.COMMANDS[job].help}" in said for job in lists
+    )
+
+
+SETTINGS = """
+import sys, launch
+settings, own = launch.split_words(sys.argv[1:], "train")
+config = launch.read_settings(settings, "any setting", "train")
+print(config.data.name, config.data.size, config.data.order, config.seed, own)
+"""
+KOA, FOLDER = (ROOT / "configs" / name for name in ("koa.py", "folder.py"))
+SEVERAL = [
+    "--config.data.size=(64, 64)",
+    "--config.data.order=('a', 'b')",
+    f"--config={KOA}",
+    "--config.seed=1",
+    "--config.data.size",
+    "(32, 48)",
+    f"--config={FOLDER}",
+    "--config.seed=2",
+    "--config.data.order=('c', 'd')",
+]
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        (["--config.seed=8", f"--config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", f"-config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", "--config", KOA], "koa (120, 200) () 8 []"),
+        (SEVERAL, "folder (32, 48) ('c', 'd') 2 []"),
+    ],
+)
+def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found):
+    process = run_code(SETTINGS, *words)
+    assert process.stdout == f"{found}\n", process.stderr
+
+
+def test_names_in_messages_are_obeyed_by_no_terminal(tmp_path):
+    odd = b"\x1b]0;owned\x07caf\xe9"
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), "predict", b"--run=" + odd, b"a.png"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+    )
+    assert process.returncode == 2
+    assert rb"\x1b]0;owned\x07caf\xe9 is not a run" in process.stderr
+    assert b"\x1b" not in process.stderr + process.stdout
+
+
+def test_violations_are_of_boundaries_that_have_triplets():
+    embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    labels = np.array([0] * 6 + [1] * 6, np.int32)
+    margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
+    shares = run_scores._violated(embeddings, labels, margins)
+    assert 0 < shares["0|1"] <= 1
+    assert shares["1|2"] is None and shares["2|3"] is None
+
+
+# One of two CPU devices is late; XLA alone gives up after 60 s.
+LATE = """
+import time
+from cloc_jax.runtime import environment
+environment.set_up_libraries(is_joint=False)
+import jax, numpy as np
+from cloc_jax.runtime import sharding
+
+def late(index):
+    time.sleep(75 * int(index))
+    return np.float32(1)
+
+def add(x, *_, where, axis_name):
+    index = jax.lax.axis_index(axis_name)
+    one = jax.pure_callback(late, jax.ShapeDtypeStruct((), x.dtype), index)
+    return jax.lax.psum(x.sum() + one, axis_name)
+
+ones, none = np.ones(4, np.float32), np.zeros(0, np.float32)
+total = sharding.over_batch(add, sharding.make_mesh())
+print("total", jax.jit(total)(ones, ones, none, ones))
+"""
+
+
+@pytest.mark.slow
+def test_a_device_may_wait_for_the_other():
+    # Devices that launch.py makes, and those that were asked for; both at once, since
+    # they only wait.
+    given = ["", "--xla_force_host_platform_device_count=2"]
+    waiting = [
+        subprocess.Popen(
+            [sys.executable, "-c", LATE],
+            cwd=ROOT,
+            env=os.environ | {"XLA_FLAGS": flags},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for flags in given
+    ]
+    for process in waiting:
+        said, problem = process.communicate(timeout=300)
+        assert "total 6.0" in said, problem[-2000:]

@@ -1,0 +1,118 @@
+"""The job `prepare`: records, lists of every split, nothing stale, no TensorFlow."""
+
+import importlib
+import json
+import os
+
+import miniatures
+import pytest
+from launching import ROOT, launch, run_code
+
+from cloc_jax.cli import prepare
+from cloc_jax.training import dataset
+
+
+def config_of(name, root, prepared):
+    config = importlib.import_module(f"configs.{name}").get_config()
+    config.data.root = str(root)
+    config.data.prepared = str(prepared)
+    config.data.size = (16, 16)
+    return config
+
+
+def run(config, capsys):
+    prepare.prepare(config)
+    return capsys.readouterr().out
+
+
+def test_writes_the_lists_of_all_folds(tmp_path, capsys):
+    root = miniatures.hid(tmp_path / "source")
+    config = config_of("hid", root, tmp_path / "prepared")
+    out = run(config, capsys)
+    assert "preparing 281 images once" in out
+    assert "test  250 images  (1930s: 50  1940s: 50" in out
+    (home,) = (tmp_path / "prepared").iterdir()
+    lists = [json.loads(path.read_text()) for path in home.glob("splits-*.json")]
+    assert sorted(found["settings"]["fold"] for found in lists) == [0, 1, 2, 3, 4]
+    for found in lists:
+        assert found["settings"]["dataset"] == "hid"
+        assert len(found["splits"]["test"]) == 250
+        every = [id_ for ids in found["splits"].values() for id_ in ids]
+        assert len(every) == len(set(every)) == 280
+        assert f" fold {found['settings']['fold']}  {home}/splits-" in out
+    assert config.data.fold == 0
+
+
+def test_removes_what_is_stale(tmp_path, capsys):
+    root = miniatures.folder(tmp_path / "source")
+    config = config_of("folder", root, tmp_path / "prepared")
+    run(config, capsys)
+    miniatures.picture(root / "0" / "new.png")
+    out = run(config, capsys)
+    assert "preparing 25 images once" in out and "removed 1 preparations" in out
+    (home,) = (tmp_path / "prepared").iterdir()
+    assert len(list(home.glob("records-*"))) == 1
+    assert "preparing" not in run(config, capsys)
+
+
+def test_drawn_images_need_none(tmp_path, capsys):
+    config = importlib.import_module("configs.quickstart").get_config()
+    config.data.prepared = str(tmp_path / "prepared")
+    assert "synthetic needs no preparation" in run(config, capsys)
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_prepared_images_are_in_the_users_cache_by_default(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = importlib.import_module("configs.folder").get_config()
+    folder = dataset.prepared_folder(config)
+    assert folder == tmp_path / "cache" / "cloc_jax" / "prepared"
+    config.data.prepared = "here"
+    monkeypatch.chdir(tmp_path)
+    assert dataset.prepared_folder(config) == tmp_path / "here"
+
+
+@pytest.mark.parametrize("pixels", [0, -1])
+def test_a_limit_of_no_pixels(tmp_path, pixels):
+    config = config_of("folder", tmp_path, tmp_path / "prepared")
+    config.data.max_pixels = pixels
+    with pytest.raises(ValueError, match=f"data.max_pixels is {pixels}; use 1 or more"):
+        dataset.load(config)
+
+
+LOAD = """
+import importlib, pathlib, sys
+from cloc_jax.data import datasets
+
+fields = importlib.import_module("configs.folder").get_config().data.to_dict()
+fields |= {"root": sys.argv[1], "size": (16, 16)}
+dataset = datasets.load("folder", fields, prepared=pathlib.Path(sys.argv[2]))
+print(dataset.splits["train"][0].shape)
+"""
+
+
+def test_tensorflow_is_never_imported(tmp_path):
+    root = miniatures.folder(tmp_path / "source")
+    stub = tmp_path / "stub" / "tensorflow"
+    stub.mkdir(parents=True)
+    trace = tmp_path / "tensorflow-was-imported"
+    (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    path = os.pathsep.join([str(ROOT), str(stub.parent)])
+    process = run_code(LOAD, root, tmp_path / "prepared", PYTHONPATH=path)
+    assert process.returncode == 0, process.stderr
+    assert "(12, 10, 3)" in process.stdout and not trace.exists()
+    assert process.stderr == ""
+
+
+def test_from_the_command_line(tmp_path):
+    miniatures.folder(tmp_path / "source")
+    process = launch(
+        "prepare",
+        f"--config={ROOT / 'configs' / 'folder.py'}",
+        "--config.data.root=source",
+        "--config.data.prepared=prepared",
+        cwd=tmp_path,
+    )
+    assert process.returncode == 0 and process.stderr == ""
+    assert "preparing 24 images once, in " in process.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prepared", "source"]

@@ -1,0 +1,200 @@
+"""The picture of what is trained on: the right images, before anything is trained."""
+
+import numpy as np
+import pytest
+from launching import TINY, launch
+from PIL import Image
+from tiny_runs import tiny
+
+from cloc_jax.cli import show
+from cloc_jax.data import pipeline
+from cloc_jax.data.source import Source
+from cloc_jax.report import figures
+from cloc_jax.runtime import sharding
+from cloc_jax.training import assembly, encoder
+from cloc_jax.training.dataset import build_dataset
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the sheets were made of, in place of the sheets."""
+    made = []
+
+    def sheet(path, rows, ranks, **texts):
+        path.write_text("a picture")
+        made.append((rows, ranks, texts))
+
+    monkeypatch.setattr(figures, "sheet", sheet)
+    return made
+
+
+def unaugmented(config):
+    for name in config.augment:
+        config.augment[name] = 0.0
+    return config
+
+
+def test_rows_hold_the_image_and_views_of_it(drawn, tmp_path):
+    config = tiny()
+    config.augment.random_crop = 0.25
+    show.show(config, tmp_path)
+    ((rows, ranks, texts),) = drawn
+    train = build_dataset(config).splits["train"]
+    by_id = {item: i for i, item in enumerate(train.ids)}
+    assert [row.rank for row in rows] == sorted(row.rank for row in rows)
+    assert set(row.rank for row in rows) == set(ranks)
+    for row in rows:
+        first, *views = row.pictures
+        item = by_id[first.caption]
+        assert ranks[train.labels[item]] == row.rank
+        np.testing.assert_array_equal(first.image, train[item])
+        assert len(views) == show.COLUMNS - 1
+        assert len({view.image.tobytes() for view in views}) == len(views)
+        assert {view.image.shape for view in views} == {train[item].shape}
+    captions = [row.pictures[0].caption for row in rows]
+    assert len(set(captions)) == len(captions)
+    assert "rotate_degrees 8" in texts["note"] and "random_crop" in texts["note"]
+    assert "perspective_probability" not in texts["note"]
+    assert texts["headings"] == ("as evaluated", "as training may see it")
+
+
+def test_the_same_seed_shows_the_same(drawn, tmp_path):
+    config = tiny()
+    for seed in (0, 0, 1):
+        config.seed = seed
+        show.show(config, tmp_path)
+    marks = [
+        [p.image.tobytes() for row in rows for p in row.pictures]
+        for rows, _, _ in drawn
+    ]
+    assert marks[0] == marks[1] and marks[0] != marks[2]
+
+
+def test_without_augmentation_there_are_more_images(drawn, tmp_path):
+    show.show(unaugmented(tiny()), tmp_path)
+    ((rows, ranks, texts),) = drawn
+    assert [row.rank for row in rows] == list(ranks)
+    for row in rows:
+        captions = [picture.caption for picture in row.pictures]
+        assert all(captions) and len(set(captions)) == len(captions)
+    assert texts["note"] == "without augmentation" and not any(texts["headings"])
+
+
+def test_ranks_that_are_too_many_or_absent(drawn, tmp_path, monkeypatch, capsys):
+    class Blank(Source):
+        ids = [f"item {i}" for i in range(200)]
+        labels = np.arange(200, dtype=np.int32) // 2
+        labels[:2] = 1  # rank 0 has none
+        paths = None
+
+        def __getitem__(self, index):
+            return np.zeros((16, 16, 1), np.uint8)
+
+    config = tiny()
+    real = build_dataset(config)
+    ages = real._replace(
+        ranks=tuple(str(age) for age in range(100)),
+        splits=dict.fromkeys(real.splits, Blank()),
+    )
+    monkeypatch.setattr(show, "build_dataset", lambda config: ages)
+    show.show(config, tmp_path)
+    rows = drawn[0][0]
+    assert rows[0].rank == "1" and 10 < len(rows) <= show.MOST_ROWS
+    assert f"the picture has {len(rows)} of 100 ranks" in capsys.readouterr().out
+
+
+def test_never_over_another_picture(drawn, tmp_path):
+    paths = [show.show(unaugmented(tiny()), tmp_path / "new") for _ in range(3)]
+    assert [p.name for (p,) in paths] == ["images.png", "images-2.png", "images-3.png"]
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(FileExistsError, match="is a file"):
+        show.show(tiny(), blocked)
+
+
+@pytest.mark.parametrize(
+    ("views", "words"), [(1, "as evaluated only"), (3, "2 augmented views of each")]
+)
+def test_frozen_encoders_limit_augmentation(drawn, tmp_path, capsys, views, words):
+    config = tiny(encoder__frozen=True, encoder__views=views)
+    show.show(config, tmp_path)
+    texts = drawn[0][2]
+    assert words in capsys.readouterr().out and words in texts["note"]
+    assert texts["headings"] == ("as evaluated", "augmented")
+
+
+def test_a_stage_is_drawn_with_the_views_of_its_batches(drawn, tmp_path, capsys):
+    config = tiny(method__name="dino", method__dino__local_size=(10, 8))
+    paths = show.show(config, tmp_path)
+    assert [path.name for path in paths] == ["images.png", "views-pretrain.png"]
+    rows, ranks, texts = drawn[1]
+    dataset = build_dataset(config)
+    stage = assembly.build_method(config, 5, sharding.make_mesh(1)).stages[0]
+    draws = assembly.draws(config, dataset, stage)
+    train = dataset.splits["train"]
+    assert [row.rank for row in rows] == list(ranks)
+    for row in rows:
+        plain, *views = row.pictures
+        item = next(
+            i for i in range(len(train)) if np.array_equal(train[i], plain.image)
+        )
+        rng = pipeline.generator((config.seed, item))
+        for n, (draw, view) in enumerate(zip(draws, views, strict=True)):
+            image, size = draw(item, rng), (24, 24) if n < 2 else (10, 8)
+            assert image.shape[:2] == size and f"{size[0]}x{size[1]}" in view.caption
+            top, left = (24 - size[0]) // 2, (24 - size[1]) // 2
+            part = view.image[top : top + size[0], left : left + size[1]]
+            np.testing.assert_array_equal(part, image)
+        assert (views[-1].image[:7] == 255).all()  # small crops keep their size
+    assert texts["title"] == "dino: stage pretrain, 10 views per image"
+    assert "dino_local: crop_area 0.05 to 0.14" in texts["note"]
+    assert "solarise_probability 0.2" in capsys.readouterr().out
+
+
+def test_one_stage_alone(drawn, tmp_path):
+    config = tiny(method__name="simclr")
+    (path,) = show.show(config, tmp_path, stage="pretrain")
+    assert path.name == "views-pretrain.png"
+    first = drawn[0][0][0].pictures
+    assert [p.caption for p in first[1:]] == ["simclr\n24x24"] * 2
+    assert first[1].image.tobytes() != first[2].image.tobytes()
+    show.show(config, tmp_path, stage="probe")  # one view, drawn several times
+    assert len(drawn[1][0][0].pictures) == show.COLUMNS
+    with pytest.raises(ValueError, match="simclr has the stages pretrain, probe"):
+        show.show(config, tmp_path, stage="fit")
+    config.encoder.frozen = True
+    with pytest.raises(ValueError, match="needs a trainable encoder"):
+        show.show(config, tmp_path, stage="pretrain")
+
+
+def test_no_weights_are_needed(drawn, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("an encoder was built")
+
+    monkeypatch.setattr(encoder, "weights_of", refuse)
+    monkeypatch.setattr(encoder, "build", refuse)
+    config = tiny(encoder__name="resnet50", encoder__weights="nobody/has.this")
+    show.show(config, tmp_path)
+    assert drawn
+
+
+def test_through_launch(tmp_path):
+    process = launch("show", *TINY, cwd=tmp_path)
+    assert process.returncode == 0 and process.stderr == "", process.stderr
+    assert "drawn knees, stored nowhere" in process.stdout
+    assert "train  48 images" in process.stdout
+    assert "runs/quickstart-show/images.png" in process.stdout
+    with Image.open(tmp_path / "runs/quickstart-show/images.png") as image:
+        assert image.format == "PNG" and min(image.size) > 800
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+
+
+@pytest.mark.slow
+def test_real_knees(shared, tmp_path):
+    from configs import koa
+
+    config = koa.get_config()
+    config.data.root = str(shared / "data" / "koa")
+    config.data.equalize = False
+    with Image.open(show.show(config, tmp_path)[0]) as image:
+        assert min(image.size) > 800

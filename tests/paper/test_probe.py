@@ -1,0 +1,51 @@
+"""The linear probe: what it chooses, and what it says of a boundary alone."""
+
+import numpy as np
+import pytest
+from tiny_runs import clean
+
+from cloc_jax.paper import probe
+from cloc_jax.runtime import checked_files
+
+
+def drawn(seed, count, noise):
+    """Features in which only the first of 30 tells anything."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, count)
+    features = rng.normal(size=(count, 30))
+    features[:, 0] += noise * labels
+    return features, labels
+
+
+def test_the_best_on_validation_is_taken():
+    splits = {
+        s: drawn(i, n, 1.5)
+        for i, (s, n) in enumerate({"train": 60, "val": 500}.items())
+    }
+    tried = []
+    found = probe.fit(
+        {s: x for s, (x, _) in splits.items()},
+        {s: y for s, (_, y) in splits.items()},
+        lambda: tried.append(1),
+    )
+    assert len(tried) == len(probe.STRENGTHS)
+    assert found.accuracy[found.strength] == max(found.accuracy.values())
+    assert found.model.score(*splits["val"]) == found.accuracy[found.strength]
+    assert len(set(found.accuracy.values())) > 1
+
+
+def test_from_images_to_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = clean(encoder__frozen=True, head__projection=6)
+    result = probe.probe(config, tmp_path / "probe")
+    written = (tmp_path / "probe" / "probe.json").read_text()
+    assert checked_files.opened(written) == result
+    assert result["test"]["count"] == 14
+    # Rates of 14 images.
+    rate = 14 * result["boundaries"]["1|2"]["crossing_rate"]
+    assert rate == pytest.approx(round(rate)) and 0 <= rate <= 14
+
+
+def test_only_frozen_features_are_probed(tmp_path):
+    with pytest.raises(ValueError, match="encoder.frozen=True"):
+        probe.probe(clean(), tmp_path)

@@ -1,0 +1,347 @@
+"""The paper's tables: which runs there are, each once, and what becomes of them."""
+
+import importlib
+import json
+import pathlib
+
+import miniatures
+import numpy as np
+import pytest
+from launching import ROOT, TINY, launch, launched, run_code
+
+from cloc_jax.cli import tables, tables_flags
+from cloc_jax.data import datasets
+from cloc_jax.paper import table_rows, tables_page
+from cloc_jax.paper.tables import summaries, table_job, table_plans
+from cloc_jax.paper.tables.table_plans import Request
+from cloc_jax.runtime import sharding
+from cloc_jax.scoring import predictions
+from cloc_jax.training import assembly
+
+
+def load(dataset, protocol):
+    name = {"synthetic": "quickstart"}.get(dataset, dataset)
+    return importlib.import_module(f"configs.{name}").get_config()
+
+
+def plan(only, data=("synthetic",), methods=("cloc", "ce"), **options):
+    options = {"seeds": 2, "protocol": "whole"} | options
+    request = Request(list(only), list(data), list(methods), **options)
+    return table_plans.plan(request, load)
+
+
+def settings(planned):
+    return list(dict.fromkeys(p.setting for p in planned.plans))
+
+
+def test_flags_name_what_there_is():
+    assert tables_flags.TABLES == tuple(table_rows.TABLES)
+    assert tables_flags.METHODS == tuple(table_rows.METHODS)
+    assert sorted(tables_flags.DATASETS) == sorted(datasets.DATASETS)
+
+
+def test_runs_are_shared_between_tables():
+    planned = plan(["comparison", "controllability", "ablations", "time"])
+    assert settings(planned) == [
+        "cloc",
+        "ce",
+        "cloc controlled 1",
+        "cloc ones",
+        "cloc shared",
+    ]
+    names = [p.name for p in planned.plans]
+    assert len(names) == len(set(names)) == 10
+    configs = {json.dumps(p.config.to_dict(), default=str) for p in planned.plans}
+    assert len(configs) == 10
+    # A table alone asks for runs of the same names, so nothing is trained again.
+    alone = plan(["ablations"])
+    assert {p.name for p in alone.plans} < set(names)
+
+
+def test_each_table_trains_what_the_paper_compares():
+    config = {p.setting: p.config for p in plan(["controllability", "bias"]).plans}
+    assert config["cloc controlled 1"].method.cloc.margins == (
+        "learn",
+        1.0,
+        "learn",
+        "learn",
+    )
+    assert config["biased ce"].data.relabel == ("1>2:0.6", "2>1:0.3")
+    assert config["biased cloc controlled 1"].method.cloc.margins[1] == 1.0
+    assert not config["cloc"].data.relabel
+    config = {p.setting: p.config for p in plan(["ablations", "collapse"]).plans}
+    assert config["cloc ones"].method.cloc.margins == 1.0
+    assert config["cloc shared"].method.cloc.margins == "shared"
+    long = config["collapse no early stop"]
+    assert (long.method.cloc.phases, long.method.cloc.stop_accuracy) == (1, 2.0)
+    assert long.train.patience == long.train.max_epochs
+    config = {p.setting: p.config for p in plan(["backbones"]).plans}
+    assert config["cloc on vgg16"].encoder.weights == "timm/vgg16.tv_in1k"
+    several = plan(["controllability"], margins=(0.5, 1.5))
+    assert settings(several)[1:] == ["cloc controlled 0.5", "cloc controlled 1.5"]
+    assert not plan(["classes"]).plans  # five ranks are not many
+
+
+def test_many_classes(tmp_path):
+    root = str(miniatures.clap2015(tmp_path))
+    planned = plan(
+        ["comparison", "classes"],
+        ("clap2015",),
+        methods=("cloc", "poe", "ce"),
+        roots={"clap2015": root},
+        seeds=1,
+    )
+    bins = {p.setting: p.config.data.bin for p in planned.plans}
+    assert bins == {
+        "cloc": 3,
+        "poe": 3,
+        "ce": 3,
+        "cloc bin 1": 1,
+        "cloc bin 2": 2,
+        "cloc bin 4": 4,
+        "cloc bin 5": 5,
+    }
+
+
+def test_datasets_with_folds_use_all_of_them(tmp_path):
+    root = str(miniatures.adience(tmp_path))
+    roots = {"roots": {"adience": root}, "methods": ("cloc",), "seeds": 1}
+    planned = plan(["comparison"], ("adience",), **roots)
+    assert [p.config.data.fold for p in planned.plans] == [0, 1, 2, 3, 4]
+    one = plan(["comparison"], ("adience",), folds="2", **roots)
+    assert [p.name for p in one.plans] == [planned.plans[2].name]
+    # Eight ranks are many classes, which the paper does not show.
+    assert settings(plan(["classes"], ("adience",), **roots)) == ["cloc"]
+
+
+def test_the_page_in_docs_is_that_of_its_summaries(tmp_path):
+    kept = ROOT / "docs" / "tables"
+    if not kept.is_dir():
+        pytest.skip("docs has no summaries")
+    made = table_job.rebuild([kept], tmp_path, only=list(table_rows.TABLES), data=[])
+    assert made[0].read_text() == (ROOT / "docs" / tables_page.MARKDOWN).read_text()
+
+
+def test_protocols_are_settings_that_exist():
+    frozen, partial, whole = (
+        plan(["comparison"], protocol=name).plans[0].config.encoder
+        for name in ("frozen", "partial", "whole")
+    )
+    assert (frozen.frozen, frozen.trainable_from, frozen.views) == (True, "", 1)
+    assert (partial.frozen, partial.trainable_from, partial.views) == (
+        False,
+        "layer4",
+        4,
+    )
+    assert (whole.frozen, whole.trainable_from, whole.views) == (False, "", 1)
+
+
+def test_methods_with_views_of_their_own_are_known():
+    mesh = sharding.make_mesh(1)
+    for name in table_rows.METHODS:
+        config = load("synthetic", "whole")
+        config.method.name = name
+        if name == "dino":
+            config.method.dino.local_size = (27, 27)
+        stages = assembly.build_method(config, 5, mesh).stages
+        kinds = {view.augment for stage in stages for view in stage.views}
+        has_own = not kinds <= {"default", "none"}
+        assert has_own == (name in table_rows.OWN_VIEWS), name
+
+
+def test_methods_with_views_of_their_own_never_get_kept_ones():
+    methods = ("cloc", "dino", "rnc")
+    partial = plan(["comparison"], methods=methods, protocol="partial")
+    views = {p.setting: p.config.encoder.views for p in partial.plans}
+    assert views == {"cloc": 4, "dino": 1, "rnc": 1}
+    frozen = plan(["comparison", "bias"], methods=methods, protocol="frozen")
+    assert settings(frozen) == ["cloc", "biased cloc", "biased cloc controlled 1"]
+
+
+@pytest.mark.parametrize("where", ["settings", "changes"])
+def test_methods_told_to_augment_as_the_dataset_does_get_kept_views(where):
+    prefix = "/rnc:" if where == "changes" else ""
+    given = {where: [f"{prefix}method.rnc.augment=default"]}
+    partial = plan(
+        ["comparison"], methods=("dino", "rnc", "supcon"), protocol="partial", **given
+    )
+    views = {p.setting: p.config.encoder.views for p in partial.plans}
+    assert views == {"dino": 1, "rnc": 4, "supcon": 1}
+
+
+def test_settings_of_all_of_one_dataset_and_of_one_method():
+    planned = plan(
+        ["comparison", "bias"],
+        settings=[
+            "train.batch_size=8",
+            "data.size=(24, 24)",
+            "train.sampling=balanced",
+        ],
+        changes=[
+            "synthetic:data.num_train=48",
+            "/ce:train.patience=3",
+            "/ce:data.merge_val=true",
+        ],
+    )
+    for one in planned.plans:
+        assert one.config.data.merge_val == (one.config.method.name == "ce")
+        assert one.config.train.batch_size == 8
+        assert one.config.data.size == (24, 24)
+        assert one.config.train.sampling == "balanced"
+        assert one.config.data.num_train == 48
+        patience = 3 if one.config.method.name == "ce" else 10
+        assert one.config.train.patience == patience
+    for wrong, message in (
+        ({"changes": ["koa:data.num_train=48"]}, "--set is 'koa:data"),
+        ({"changes": ["synthetic:data.num_train"]}, "has no value"),
+        ({"settings": ["train.batch=8"]}, "train.batch cannot be set"),
+        ({"seeds": 0}, "--seeds is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan(["comparison"], **wrong)
+
+
+def test_roots_are_looked_at_before_anything_is_trained(tmp_path):
+    root = str(miniatures.idrid(tmp_path / "idrid"))
+    planned = plan(
+        ["comparison"],
+        ("idrid", "koa", "adience"),
+        roots={"idrid": root},
+    )
+    assert {planned.entries[p.name]["dataset"] for p in planned.plans} == {"idrid"}
+    assert set(planned.absent) == {"koa", "adience"}
+    assert "10.17632/56rmx5bjcr.1" in planned.absent["koa"]
+    assert "--root=koa=DIR" in planned.absent["koa"]
+    with pytest.raises(ValueError, match="there is no such folder"):
+        plan(["comparison"], ("koa",), roots={"koa": str(tmp_path / "none")})
+    with pytest.raises(ValueError, match="data/koa/README.md"):
+        plan(["comparison"], ("koa",), roots={"koa": str(tmp_path)})
+
+
+def test_a_dry_run_counts_what_is_finished_and_says_how_long(tmp_path, capsys):
+    planned = plan(["comparison"])
+    table_job.dry_run(planned, tmp_path)
+    said = capsys.readouterr().out
+    assert "4 runs, 0 finished; 4 tasks" in said and "not known yet" in said
+    for one in planned.plans[:1]:  # of CLOC
+        (tmp_path / one.name).mkdir()
+        found = {"final": {}, "seconds": {"total": 7200.0}}
+        (tmp_path / one.name / "metrics.json").write_text(json.dumps(found))
+    table_job.dry_run(planned, tmp_path)
+    said = capsys.readouterr().out
+    assert "4 runs, 1 finished" in said
+    # One of CLOC by its own, and two of cross-entropy by what the dataset took.
+    assert "about 6.0 hours" in said
+
+
+def test_a_dry_run_answers_without_jax(tmp_path):
+    code = (
+        "import sys, launch\n"
+        "words = ['tables', '--dry-run', '--data=synthetic', '--run=none']\n"
+        "code = launch.main(words)\n"
+        "assert code == 0 and 'jax' not in sys.modules\n"
+    )
+    process = run_code(code, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert not any(tmp_path.iterdir())  # it writes nothing
+
+
+def test_no_folder_of_this_machine_is_passed_on(tmp_path):
+    run = tmp_path / "cloc"
+    run.mkdir()
+    listed = [
+        {"name": name, "setting": name, "seed": 0, "dataset": "koa"}
+        | {"protocol": "whole", "command": "launch"}
+        for name in ("cloc", "ce")
+    ]
+    assert summaries.summarize(tmp_path, listed, {}) is None  # none is finished
+    counts = np.array([[2, 1], [0, 3]])
+    scores = {
+        **dict.fromkeys(summaries.SCORES, 0.5),
+        "boundaries": {"0|1": {"error_rate": 1 / 6, "crossing_rate": 1 / 6}},
+        "confusion": counts.tolist(),
+    }
+    found = {
+        "final": {"val": scores, "test": scores},
+        "ranks": ["0", "1"],
+        "critical": ["0|1"],
+        "stages": [{"name": "fit", "title": "", "epochs": 2, "seconds": 1.0}],
+        "margins": {},
+        "readouts": {},
+        "environment": {"device": "cpu x1"},
+    }
+    (run / "metrics.json").write_text(json.dumps(found))
+    (run / "config.json").write_text(
+        json.dumps(load("synthetic", "whole").to_dict(), default=list)
+    )
+    images = {"train": 8, "val": 6, "test": 6}
+    about = {"images": images, "ranks": ["0", "1"], "sha256": "0"}
+    (run / "dataset.json").write_text(json.dumps(about))
+    true, predicted = (np.repeat(a.ravel(), counts.ravel()) for a in np.indices((2, 2)))
+    names = [str(i) for i in range(6)]
+    one = predictions.Predictions(names, true, predicted, None)
+    predictions.write(run / predictions.NAME, {"val": one, "test": one}, ["0", "1"])
+    failed = {"ce": "no /home/me/koa/train, see https://example.org/a/b (/tmp/x.log)"}
+    summary = summaries.summarize(tmp_path, listed, failed)
+    assert summary["unfinished"] == {
+        "ce": "no …/train, see https://example.org/a/b (…/x.log)"
+    }
+    # One of six is wrong: as p (1 - p) / (n - 1) has it.
+    variance = summary["settings"]["cloc"]["images_variance"]["final"]
+    assert variance["accuracy"] == pytest.approx(5 / 36 / 5)
+    assert variance["error 0|1"] == variance["mae"] == variance["accuracy"]
+
+
+def test_a_page_from_summaries_that_are_none(tmp_path):
+    with pytest.raises(ValueError, match="there is none"):
+        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ValueError, match="a.json is not one"):
+        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
+    with pytest.raises(ValueError, match="--weights is 'vg16=x'; .* vgg16"):
+        tables._named(["vg16=x"], "--weights", table_rows.BACKBONES)
+    with pytest.raises(ValueError, match="--root is 'moon=x'"):
+        tables._named(["moon=x"], "--root", tables_flags.DATASETS)
+
+
+@pytest.mark.slow
+def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
+    command = [
+        "tables",
+        "--data=synthetic,koa",
+        "--methods=cloc,ce",
+        "--only=comparison,controllability,time",
+        "--protocol=frozen",
+        "--margin=0.5,1",
+        *TINY,
+        "--run=runs",
+    ]
+    done = launch(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = tmp_path / "runs"
+    kept = json.loads((runs / "summaries" / "synthetic-frozen.json").read_text())
+    first = runs / "synthetic,frozen,cloc,seed=0"
+    found = json.loads((first / "metrics.json").read_text())
+    ours = kept["settings"]["cloc"]["runs"][0]["scores"]
+    assert ours["final"]["mae"] == found["final"]["test"]["mae"]
+    assert ours["phase_one"]["mae"] == found["phase_one"]["test"]["mae"]
+    assert kept["controlled"][""].startswith("cloc controlled ")
+    assert str(tmp_path) not in json.dumps(kept)  # no folder of this machine
+    made = first.joinpath("history.jsonl").stat().st_mtime_ns
+    again = launch(*command, "--seeds=2", cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "4 of 8 runs are finished" in again.stdout
+    assert first.joinpath("history.jsonl").stat().st_mtime_ns == made
+    text = (runs / tables_page.MARKDOWN).read_text()
+    assert "KOA is not here" in text and "| CLOC, phase one |" in text
+    launched(
+        "tables",
+        "--from=runs/summaries",
+        "--data=synthetic,koa",
+        "--to=page",
+        "--only=comparison,controllability,time",
+        cwd=tmp_path,
+    )
+    for name in (tables_page.MARKDOWN, tables_page.HTML):
+        page = pathlib.Path(tmp_path, "page", name).read_text()
+        assert page == (runs / name).read_text()

@@ -1,0 +1,72 @@
+"""The feature store: what was written comes back, what was cut short does not."""
+
+import numpy as np
+import pytest
+from damage import flip
+
+from cloc_jax.training.feature_store import FeatureStore
+
+
+def rows(start, count):
+    return np.arange(start * 3, (start + count) * 3, dtype=np.float32).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_rows_come_back_by_name_in_any_order(tmp_path, in_memory):
+    store = FeatureStore(tmp_path / "store")
+    store.add(["a", "b"], rows(0, 2))
+    store.add(["c"], rows(2, 1))
+    found = FeatureStore(tmp_path / "store").read(["c", "a"], in_memory=in_memory)
+    np.testing.assert_array_equal(found.all(), rows(0, 3)[[2, 0]])
+    np.testing.assert_array_equal(found[1], rows(0, 1)[0])
+    assert len(found) == 2 and found[0].dtype == np.float32
+
+
+def test_a_part_without_its_list_does_not_count(tmp_path):
+    store = FeatureStore(tmp_path)
+    store.add(["a"], rows(0, 1))
+    store.add(["b"], rows(1, 1))
+    lists = sorted(tmp_path.glob("*.json"))
+    gone = lists[0].read_text()
+    lists[0].unlink()  # as if the process had been killed before it wrote it
+    again = FeatureStore(tmp_path)
+    assert ("a" in again) != ("b" in again)
+    again.add(["a", "b"], rows(5, 2))  # written anew, the newest or the same counts
+    whole = FeatureStore(tmp_path)
+    assert "a" in whole and "b" in whole and gone
+
+
+def damage(folder, kind):
+    (part,) = folder.glob("*.npy")
+    if kind == "array":
+        flip(part, -5)
+    elif kind == "header":
+        flip(part, 3)
+    elif kind == "cut":
+        part.write_bytes(part.read_bytes()[:-7])
+    elif kind == "missing":
+        part.unlink()
+    else:
+        flip(part.with_suffix(".json"), 14)
+
+
+@pytest.mark.parametrize("kind", ["array", "header", "cut", "missing", "list"])
+def test_a_damaged_part_is_said_and_computed_again(tmp_path, kind):
+    FeatureStore(tmp_path).add(["a", "b"], rows(0, 2))
+    damage(tmp_path, kind)
+    said: list[str] = []
+    store = FeatureStore(tmp_path, said.append)
+    assert "a" not in store and "b" not in store
+    assert len(said) == 1 and "is damaged" in said[0] and "computed again" in said[0]
+    store.add(["a", "b"], rows(0, 2))
+    whole = FeatureStore(tmp_path, said.append).read(["b"], in_memory=True)
+    np.testing.assert_array_equal(whole.all(), rows(1, 1))
+    assert len(said) == 1
+
+
+def test_parts_of_an_earlier_version_are_read(tmp_path):
+    np.save(tmp_path / "old.npy", rows(0, 2))
+    (tmp_path / "old.json").write_text('["a", "b"]')
+    np.testing.assert_array_equal(
+        FeatureStore(tmp_path).read(["b"], in_memory=False).all(), rows(1, 1)
+    )
