@@ -68,10 +68,10 @@ def with_results(request: Request, job: str) -> RunFolder:
     is_trained = any((folder.path / "stages").glob("*.json"))
     if is_trained and not all(path.is_file() for path in results):
         environment.set_up_libraries(is_joint=False)
-        from cloc_jax.cli import evaluate
+        from cloc_jax.report import evaluation
 
         with folder.held(job):
-            evaluate.evaluate(saved(folder, request), folder)
+            evaluation.evaluate(saved(folder, request), folder)
     return folder
 
 

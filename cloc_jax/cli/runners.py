@@ -49,19 +49,14 @@ def run_train(request: Request) -> int:
         folder.check_new()
     start(request.arguments)
     say_ignored(request)
+    from cloc_jax.report import evaluation
     from cloc_jax.runtime import interrupts
-    from cloc_jax.training import loop
 
-    with writing(folder, "train", is_new=not resume):
-        try:
-            is_trained = loop.train(request.config, folder, resume=resume)
-        except interrupts.Interrupted as stop:
-            print(stop, file=sys.stderr)
-            return 128 + stop.number
-        if is_trained:
-            from cloc_jax.cli import evaluate  # and with it all that draws
-
-            evaluate.evaluate(saved(folder, request), folder)
+    try:
+        evaluation.complete_run(request.config, folder, resume=resume)
+    except interrupts.Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
     return 0
 
 
@@ -92,10 +87,10 @@ def run_show(request: Request) -> int:
 def run_evaluate(request: Request) -> int:
     folder = trained(request, "evaluate")
     start(request.arguments)
-    from cloc_jax.cli import evaluate
+    from cloc_jax.report import evaluation
 
     with writing(folder, "evaluate"):
-        evaluate.evaluate(saved(folder, request), folder)
+        evaluation.evaluate(saved(folder, request), folder)
     return 0
 
 

@@ -17,9 +17,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.cli import evaluate, predict
+from cloc_jax.cli import predict
 from cloc_jax.config import default_config
 from cloc_jax.data import images
+from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import grades
@@ -116,7 +117,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         try:
             loop.train(config, run, resume=False)
             if self.run:
-                evaluate.evaluate(_read(run), run)
+                evaluation.evaluate(_read(run), run)
         finally:
             console.quiet = before
         self.classes_, self.run_ = classes, str(run.path.absolute())

@@ -254,8 +254,8 @@ def import_everything() -> None:
     from sklearn import isotonic  # noqa: F401
 
     import launch  # noqa: F401
-    from cloc_jax.cli import evaluate  # noqa: F401
     from cloc_jax.data.prepared import tfds_builder  # noqa: F401
+    from cloc_jax.report import evaluation  # noqa: F401
     from cloc_jax.runtime import light_imports
     from cloc_jax.training import loop  # noqa: F401
 

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 from tiny_runs import of_folder
 
-from cloc_jax.cli import evaluate, predict, show
+from cloc_jax.cli import predict, show
+from cloc_jax.report import evaluation
 from cloc_jax.runtime import image_changes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly
@@ -100,7 +101,7 @@ def test_other_images_stop_evaluation_and_resuming(own_images, tmp_path, capsys)
     kept = {path: path.read_bytes() for path in root.rglob("*.png")}
     paint_grey(root)
     with pytest.raises(ValueError, match=SAID):
-        evaluate.evaluate(config, run)
+        evaluation.evaluate(config, run)
     with pytest.raises(ValueError, match=SAID):
         training.train(config, run, resume=True)
     assert run.metrics.read_text() == "{}" and not run.checkpoints.exists()
@@ -120,11 +121,11 @@ def test_other_images_stop_evaluation_and_resuming(own_images, tmp_path, capsys)
 def test_metrics_of_other_images_replace_nothing(own_images, tmp_path):
     config, run = own_images, RunFolder(tmp_path / "run")
     training.train(config, run, resume=False)
-    evaluate.evaluate(config, run)
+    evaluation.evaluate(config, run)
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
     paint_grey(tmp_path / "images")
     with pytest.raises(ValueError, match=SAID):
-        evaluate.evaluate(config, run)
+        evaluation.evaluate(config, run)
     after = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
     assert after == before and run.metrics in before
 
@@ -138,10 +139,10 @@ def test_names_that_are_not_utf8_are_carried_through(own_images, tmp_path):
             place = root + b"/" + rank + b"/"
             os.rename(place + name, place + b"caf\xe9\x1b" + name)
     training.train(config, run, resume=False)
-    evaluate.evaluate(config, run)
+    evaluation.evaluate(config, run)
     written = (run.path / "predictions.csv").read_bytes()
     assert b"caf\xe9\x1b" in written and (run.path / "report.html").is_file()
-    evaluate.evaluate(config, run)
+    evaluation.evaluate(config, run)
     folders = [os.fsdecode(root + b"/0")]
     assert predict.predict(config, run, folders, str(tmp_path / "out.csv")) == 0
     assert (tmp_path / "out.csv").read_bytes().count(b"caf\xe9\x1b") == 12

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from tiny_runs import by_name, clean, final_state, of_folder, tiny
 
-from cloc_jax.cli import evaluate, predict
+from cloc_jax.cli import predict
 from cloc_jax.config import default_config
+from cloc_jax.report import evaluation
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import (
@@ -38,7 +39,7 @@ def test_predict_on_images_equals_the_kept_features(tmp_path):
     config = clean(**FROZEN)
     folder = RunFolder(tmp_path / "run")
     training.train(config, folder, resume=False)
-    evaluate.evaluate(config, folder)
+    evaluation.evaluate(config, folder)
     images = sorted((folder.path / "examples").glob("*.png"))
     assert images
     table = tmp_path / "table.csv"

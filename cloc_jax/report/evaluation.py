@@ -1,0 +1,67 @@
+"""A run from its configuration to its results: training, scores, pictures, page.
+
+The only code that reads the test split, and it changes nothing that training reads.
+"""
+
+import contextlib
+import copy
+
+from ml_collections import ConfigDict
+
+from cloc_jax.report import finished_run, html_page, unmet_margins
+from cloc_jax.runtime import processes
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.training import assembly, loop, run_scores, saved_config
+from cloc_jax.training.trained_run import TrainedRun
+
+
+def complete_run(
+    config: ConfigDict, folder: RunFolder, *, resume: bool, draws: bool = True
+) -> None:
+    """Trains a run to its end, from the start or from where it stopped, and evaluates.
+
+    Args:
+      config: the run's settings.
+      folder: where its results go; locked while this works.
+      resume: whether the folder may hold a run with the same settings.
+      draws: whether there are pictures and a page, or scores alone, and then no
+        checkpoints are left: many runs would fill a disk with them.
+    """
+    is_first = processes.is_first()
+    lock = folder.held("train", is_new=not resume)
+    with lock if is_first else contextlib.nullcontext():
+        if not loop.train(config, folder, resume=resume):
+            return
+        saved = saved_config.read(folder.read_config(), copy.deepcopy(config))
+        saved.mesh = config.mesh
+        if draws:
+            evaluate(saved, folder)
+            return
+        parts = assembly.build(saved, folder)
+        run_scores.score(TrainedRun(saved, folder, parts), parts)
+        if is_first:
+            folder.drop_checkpoints()
+
+
+def evaluate(config: ConfigDict, folder: RunFolder) -> None:
+    """Writes all results of a trained run, and prints the main ones."""
+    console.print("evaluating on validation and test data")
+    parts = assembly.build(config, folder)
+    run = TrainedRun(config, folder, parts)
+    results = finished_run.write_results(run, parts).metrics
+    test = results["final"]["test"]
+    qwk = "undefined" if test["qwk"] is None else f"{test['qwk']:.3f}"
+    console.print(
+        f"test  accuracy {test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {qwk}  "
+        f"at most one grade off {test['one_off_accuracy']:.3f}"
+    )
+    for name in results["critical"]:
+        rates = test["boundaries"][name]
+        console.print(
+            f"boundary {name}  crossed by {rates['crossing_rate']:.3f} of all images, "
+            f"error rate between neighbours {rates['error_rate'] or 0:.3f}"
+        )
+    if warning := unmet_margins.sentence(results.get("violated", {})):
+        console.print(f"Warning: {warning}", soft_wrap=True)
+    console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)
