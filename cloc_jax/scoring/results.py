@@ -1,0 +1,232 @@
+"""What a run and a sweep found, typed: metrics.json and summary.json.
+
+Numbers that are not defined (the recall of a rank with no image) are None.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from cloc_jax.runtime import typed_json
+from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime.run_folder import RunFolder
+
+Ends = list[float] | None  # of a 95% interval
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundaryRates:
+    """Errors at one boundary; see `metrics` for their definitions."""
+
+    error_rate: float | None
+    missed_rate: float | None
+    false_alarm_rate: float | None
+    crossing_rate: float | None
+    crossing_missed_rate: float | None
+    crossing_false_alarm_rate: float | None
+    missed_count: int
+    false_alarm_count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundaryIntervals:
+    """Intervals of the rates at one boundary."""
+
+    error_rate: Ends = None
+    missed_rate: Ends = None
+    false_alarm_rate: Ends = None
+    crossing_rate: Ends = None
+    crossing_missed_rate: Ends = None
+    crossing_false_alarm_rate: Ends = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """Intervals of the scores of a split."""
+
+    accuracy: Ends = None
+    mae: Ends = None
+    qwk: Ends = None
+    one_off_accuracy: Ends = None
+    macro_mae: Ends = None
+    boundaries: dict[str, BoundaryIntervals] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitScores:
+    """The scores of one split; see `metrics.ordinal_metrics` for their definitions."""
+
+    count: int
+    accuracy: float
+    mae: float
+    qwk: float | None
+    one_off_accuracy: float
+    macro_mae: float
+    recall: dict[str, float | None]  # by rank
+    true_counts: dict[str, int]
+    predicted_counts: dict[str, int]
+    confusion: list[list[int]]  # rows true, columns predicted
+    boundaries: dict[str, BoundaryRates]
+    nll: float | None = None  # where the method has probabilities
+    intervals: Intervals | None = None  # of the final scores only
+
+    def headline(self, name: str) -> float | None:
+        """A score by its name, such as "accuracy" or "qwk"."""
+        return getattr(self, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadoutValues:
+    """Values of the model that people read, such as margins."""
+
+    per: str  # "boundary" or "rank"
+    values: dict[str, float]
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    limit: float | None = None  # the largest sum that can be met
+    is_of_embeddings: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class StageResult:
+    """How a stage ended."""
+
+    name: str
+    epochs: int
+    steps: int
+    stop_rule: str
+    stop_reason: str
+    seconds: float
+    title: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderScore:
+    """How well distances of embeddings tell ranks; see `embedding_order`."""
+
+    overall: float | None
+    by_rank: dict[str, float | None]
+    images: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TradeOff:
+    """What one threshold at a boundary costs; see `trade_offs`."""
+
+    target: float
+    threshold: float | None
+    temperature: float
+    accuracy: float | None
+    mae: float | None
+    qwk: float | None
+    crossing_missed_rate: float | None
+    crossing_false_alarm_rate: float | None
+    val_accuracy: float | None
+    val_mae: float | None
+    val_qwk: float | None
+    val_crossing_missed_rate: float | None
+    val_crossing_false_alarm_rate: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResults:
+    """What metrics.json holds.
+
+    Earlier stages that were scored have keys of their own at the top of the file, such
+    as `phase_one`; here they are `earlier`.
+    """
+
+    final: dict[str, SplitScores]  # "val" and "test"
+    ranks: list[str]
+    critical: list[str]  # boundaries where a mistake matters most
+    method: str
+    dataset: str
+    readouts: dict[str, ReadoutValues]
+    stages: list[StageResult]
+    seconds: dict[str, float]  # by stage, and "total"
+    environment: dict[str, str]
+    order_score: OrderScore
+    expect: str = ""
+    trade_off: dict[str, list[TradeOff]] = dataclasses.field(default_factory=dict)
+    # Share of the test triplets across each boundary that violate their margin.
+    violated: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    files: dict[str, str] = dataclasses.field(default_factory=dict)  # checksums
+    earlier: dict[str, dict[str, SplitScores]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def margins(self) -> dict[str, float]:
+        """The margin of each boundary; {} where the method has none."""
+        readout = self.readouts.get("margins")
+        return readout.values if readout else {}
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of metrics.json, without its checksum."""
+        plain = typed_json.to_plain(self)
+        return plain.pop("earlier") | {"margins": self.margins} | plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "RunResults":
+        """What `to_json` wrote; ValueError names the field that is not as it wrote."""
+        known = {field.name for field in dataclasses.fields(cls)} | {"margins"}
+        earlier = {
+            key: value
+            for key, value in plain.items()
+            if key not in known and isinstance(value, Mapping)
+        }
+        return typed_json.from_plain(cls, {**plain, "earlier": earlier})
+
+
+def read_results(folder: RunFolder) -> RunResults:
+    """The results of a finished run; Damaged where they are not as written."""
+    try:
+        return RunResults.from_json(folder.read_metrics())
+    except ValueError as error:
+        if isinstance(error, Damaged):
+            raise
+        remedy = f"`launch.py evaluate --run={folder.path}` makes it again."
+        raise Damaged(folder.metrics, str(error), remedy) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A score over the seeds and folds of one setting."""
+
+    mean: float | None
+    std: float | None
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SummaryRun:
+    """One finished run of a sweep."""
+
+    name: str
+    val: dict[str, float | None]
+    test: dict[str, float | None] | None  # None where settings are being chosen
+    margins: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class SummaryCell:
+    """The runs of one setting."""
+
+    settings: dict[str, Any]
+    runs: list[SummaryRun]
+    unfinished: list[str]  # names of runs
+    val: dict[str, Spread]
+    test: dict[str, Spread] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What summary.json of a sweep holds."""
+
+    cells: list[SummaryCell]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of summary.json, without its checksum."""
+        return typed_json.to_plain(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Summary":
+        """What `to_json` wrote; ValueError names the field that is not as it wrote."""
+        return typed_json.from_plain(cls, plain)
