@@ -19,12 +19,13 @@ LEVELS = (
     {"scoring"},
     {"training"},
     {"report"},
-    {"sweeps", "bench", "sklearn"},
+    {"sweeps", "bench"},
     {"paper"},
     {"cli"},
+    {"sklearn"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-SEES_CONFIG = {"training", "sweeps", "paper", "bench", "cli", "sklearn"}
+SEES_CONFIG = {"training", "report", "sweeps", "paper", "bench", "cli", "sklearn"}
 
 
 def imports(path):
