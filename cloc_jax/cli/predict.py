@@ -16,7 +16,7 @@ from cloc_jax.runtime import atomic_files, os_errors
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.printable import printable
-from cloc_jax.scoring import conformal_sets, grades
+from cloc_jax.scoring import conformal_sets, decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.training.dataset import network_input
 from cloc_jax.training.trained_run import TrainedRun
@@ -93,7 +93,7 @@ def _predict_some(
     if not read:
         return rows
     found = predict_images(run, arrays, batch_size, [row["file"] for row in read])
-    graded = grades.grade(found, run.ranks, decision)
+    graded = decisions.grade(found, run.ranks, decision)
     for i, row in enumerate(read):
         row["predicted"] = graded.predicted[i]
         if graded.most_likely:

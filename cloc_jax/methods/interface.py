@@ -53,7 +53,7 @@ class Prediction(NamedTuple):
     """What a method says of a batch of images.
 
     A softmax gives `probabilities`, any other head `above`; every score, calibration
-    and decision starts from one of them (see scoring/rank_probabilities.py). MAE is
+    and decision starts from one of them (see scoring/predictions.py). MAE is
     that of `value` where a method predicts one, else of `label`.
     """
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cloc_jax.paper.table_rows import FINAL, HOURS, Place
 from cloc_jax.report import published
-from cloc_jax.scoring import seed_intervals
+from cloc_jax.scoring import intervals
 
 PER = 100  # epochs
 Summary = Mapping[str, Any]
@@ -53,7 +53,7 @@ def cell(place: Place, summary: Summary | None) -> Cell:
     values = [value for value, _ in found if value is not None]
     if not values:
         return empty
-    apart = seed_intervals.by_fold(
+    apart = intervals.mean_by_fold(
         values, [fold for value, fold in found if value is not None]
     )
     filled = _filled(empty, values)._replace(mean=float(np.mean(apart)))
@@ -62,7 +62,7 @@ def cell(place: Place, summary: Summary | None) -> Cell:
     of_images = setting.get("images_variance")
     variance = 0.0 if of_images is None else math.nan
     variance = (of_images or {}).get(place.stage, {}).get(place.score, variance)
-    low, high = seed_intervals.of_mean(apart, variance)
+    low, high = intervals.of_run_mean(apart, variance)
     filled = filled._replace(difference=float(np.mean(apart)) - place.paper)
     if not math.isfinite(low):
         return filled

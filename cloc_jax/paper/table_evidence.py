@@ -1,7 +1,7 @@
 """What the runs behind the paper's tables say about its claims.
 
 Settings are compared on the same test images. The interval of a difference covers other
-seeds and other test images (`cloc_jax.scoring.seed_intervals`), with the images paired
+seeds and other test images (`cloc_jax.scoring.intervals`), with the images paired
 where one machine has trained both settings.
 """
 
@@ -20,7 +20,7 @@ from cloc_jax.paper.table_rows import (
     SCORES,
 )
 from cloc_jax.paper.verdicts import Evidence
-from cloc_jax.scoring import seed_intervals
+from cloc_jax.scoring import intervals
 from cloc_jax.scoring.intervals import Interval
 
 KIND = "tables"
@@ -88,8 +88,8 @@ def phases_matter(kind: str, study: Summary) -> Iterator[Evidence]:
             for stage in (FINAL, PHASE_ONE)
         )
         folds = [run["fold"] for run in study["settings"]["cloc"]["runs"]]
-        apart = seed_intervals.by_fold(list(after - before), folds)
-        ends = seed_intervals.of_mean(apart, 0.0)
+        apart = intervals.mean_by_fold(list(after - before), folds)
+        ends = intervals.of_run_mean(apart, 0.0)
         found[score] = (float(after.mean()), float(before.mean()), ends)
     title = "both phases against phase one, over seeds only"
     yield _evidence(title, found, ("cloc",))
@@ -172,7 +172,7 @@ def _difference(
     """Both means, and the interval of the first minus the second."""
     own, other = (_scores(study, name, score) for name in (first, second))
     images = _over_images(study, first, second, score)
-    ends = seed_intervals.of_difference(own, other, images)
+    ends = intervals.of_run_difference(own, other, images)
     return float(np.mean(own)), float(np.mean(other)), ends
 
 
@@ -181,7 +181,7 @@ def _scores(study: Summary, setting: str, score: str) -> list[float]:
     runs = study["settings"][setting]["runs"]
     found = [run["scores"][FINAL][score] for run in runs]
     scores = [math.nan if value is None else value for value in found]
-    return list(seed_intervals.by_fold(scores, [run["fold"] for run in runs]))
+    return list(intervals.mean_by_fold(scores, [run["fold"] for run in runs]))
 
 
 def _is_raised(study: Summary, fixed: str, boundary: str) -> bool:

@@ -10,13 +10,13 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from cloc_jax.runtime import checked_files
-from cloc_jax.scoring import calibration, conformal_sets, metrics
+from cloc_jax.scoring import calibration, conformal_sets, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 
 _AGAIN = "make it again with `launch.py decide`, or move decision.json away"
@@ -376,6 +376,49 @@ def just_below(score: float, scores: np.ndarray) -> float:
     middle = (under + score) / 2
     # Where no number lies between the two, the lower one does the same.
     return middle if middle < score else under
+
+
+# --- grades, as `predict` shows them ---
+
+
+class Grades(NamedTuple):
+    """Grades of some images, in their order."""
+
+    predicted: list[str]  # names of the ranks
+    labels: np.ndarray  # [item], their indices
+    expected: np.ndarray  # [item], a rank that need not be whole
+    # [item, rank], where the method has them; calibrated where a decision chose.
+    probabilities: np.ndarray | None
+    most_likely: list[str] | None  # beside what a decision chose
+    sets: list[tuple[str, str]] | None  # lowest and highest rank, where asked for
+
+
+def grade(
+    output: predictions.MethodOutput,
+    ranks: Sequence[str],
+    decision: Decision | None,
+) -> Grades:
+    """The grades of what a method predicts; a decision, where there is one, chooses."""
+    probabilities = predictions.rank_probabilities(output)
+    labels = np.asarray(output.label)
+    expected = predictions.expected_rank(output, probabilities)
+    most_likely = sets = None
+    if decision:
+        if probabilities is None:
+            raise ValueError(
+                "the run has a saved decision, but its method gives no probabilities; "
+                "take it away with `launch.py decide --run=DIR --remove`."
+            )
+        if decision.chooses_labels:
+            most_likely = [ranks[i] for i in probabilities.argmax(1)]
+            labels = decision.apply(probabilities)
+        if decision.sets:
+            ends = zip(*decision.apply_sets(probabilities), strict=True)
+            sets = [(ranks[low], ranks[high]) for low, high in ends]
+        probabilities = decision.calibrated(probabilities)
+        expected = probabilities @ np.arange(len(ranks))
+    predicted = [ranks[i] for i in labels]
+    return Grades(predicted, labels, expected, probabilities, most_likely, sets)
 
 
 # --- reading ---

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file
 
 from cloc_jax.data.network_input import NetworkInput
 from cloc_jax.runtime import checked_files
-from cloc_jax.scoring import calibration, grades
+from cloc_jax.scoring import calibration, decisions
 from cloc_jax.scoring.decisions import Decision
 
 CARD = "README.md"
@@ -84,7 +84,7 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
         self._arrays = jax.device_put(arrays)
         self._program = jax.jit(exported.call)  # compiled once for each batch size
 
-    def __call__(self, images: Image | Sequence[Image]) -> grades.Grades:
+    def __call__(self, images: Image | Sequence[Image]) -> decisions.Grades:
         """The grades of images.
 
         Args:
@@ -103,7 +103,7 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
             for name in self.about["outputs"]
         }
         prediction = SimpleNamespace(**dict.fromkeys(_SAID) | said)
-        return grades.grade(prediction, self.ranks, self.decision)
+        return decisions.grade(prediction, self.ranks, self.decision)
 
     def calibrated(self, probabilities: np.ndarray) -> np.ndarray:
         """Probabilities [item, rank] brought to the temperature of validation data."""

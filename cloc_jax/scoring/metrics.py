@@ -15,6 +15,12 @@ def boundary_names(ranks: Sequence[str]) -> list[str]:
     return [f"{low}|{high}" for low, high in zip(ranks, ranks[1:], strict=False)]
 
 
+def named_values(values: Any, per: str, ranks: Sequence[str]) -> dict[str, float]:
+    """A readout's values by the boundaries or ranks they belong to."""
+    names = {"boundary": boundary_names(ranks), "rank": list(ranks)}[per]
+    return dict(zip(names, map(float, np.asarray(values)), strict=True))
+
+
 def boundaries_that_matter(
     boundaries: Mapping[str, Mapping[str, float | int | None]], critical: Sequence[str]
 ) -> list[str]:

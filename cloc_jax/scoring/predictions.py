@@ -1,16 +1,81 @@
-"""predictions.csv: what a run said of every image it was not trained on."""
+"""What methods predict: probabilities of ranks, scores, and predictions.csv."""
 
 import csv
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
 from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.scoring import metrics
 
 NAME = "predictions.csv"
+
+
+# --- what a method returns ---
+
+
+@runtime_checkable
+class MethodOutput(Protocol):
+    """What `methods.Prediction` holds, for those who do not import methods."""
+
+    @property
+    def label(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def above(self) -> Any: ...
+    @property
+    def probabilities(self) -> Any: ...
+
+
+def rank_probabilities(output: MethodOutput) -> Float[np.ndarray, "item rank"] | None:
+    """Probabilities [item, rank]; None where a method gives labels only."""
+    if output.probabilities is not None:
+        return np.asarray(output.probabilities)
+    if output.above is not None:
+        return from_above(np.asarray(output.above))
+    return None
+
+
+def from_above(
+    above: Float[np.ndarray, "item boundary"],
+) -> Float[np.ndarray, "item rank"]:
+    """Probabilities of ranks from P(rank > h), which heads may give out of order.
+
+    P(rank > h) is made to fall along the order by its running minimum, so that no
+    rank's probability is negative.
+    """
+    falling = np.minimum.accumulate(np.clip(above.astype(np.float64), 0, 1), axis=1)
+    ends = np.ones((len(above), 1)), np.zeros((len(above), 1))
+    bounded = np.concatenate([ends[0], falling, ends[1]], axis=1)
+    return bounded[:, :-1] - bounded[:, 1:]
+
+
+def expected_rank(
+    output: MethodOutput, probabilities: Float[np.ndarray, "item rank"] | None
+) -> Float[np.ndarray, " item"]:
+    """The rank that a method expects: its own value, else the mean of the ranks."""
+    if output.value is not None:
+        return np.asarray(output.value, np.float64)
+    if probabilities is None:
+        return np.asarray(output.label, np.float64)
+    return probabilities @ np.arange(probabilities.shape[1])
+
+
+def score(
+    output: MethodOutput, labels: np.ndarray, ranks: Sequence[str]
+) -> dict[str, Any]:
+    """Metrics of a method's output; see `metrics.ordinal_metrics`."""
+    return metrics.ordinal_metrics(
+        labels, output.label, ranks, rank_probabilities(output), output.value
+    )
+
+
+# --- predictions.csv ---
 
 
 class Predictions(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from cloc_jax.config import default_config
-from cloc_jax.scoring import metrics, rank_probabilities
+from cloc_jax.scoring import metrics, predictions
 from cloc_jax.sklearn import default_settings
 from cloc_jax.training import in_memory
 
@@ -105,7 +105,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [row, class], in the order of `classes_`."""
-        found = rank_probabilities.of_prediction(self._predicted(X))
+        found = predictions.rank_probabilities(self._predicted(X))
         assert found is not None, "all methods for features give probabilities"
         exact = np.asarray(found, np.float64)
         return exact / exact.sum(axis=1, keepdims=True)

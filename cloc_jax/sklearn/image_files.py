@@ -23,7 +23,7 @@ from cloc_jax.data import images
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import grades
+from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.sklearn import default_settings
 from cloc_jax.sklearn.features import ordered_classes
@@ -138,7 +138,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         exact = np.asarray(found, np.float64)
         return exact / exact.sum(axis=1, keepdims=True)
 
-    def _graded(self, X: Sequence[Image]) -> grades.Grades:
+    def _graded(self, X: Sequence[Image]) -> decisions.Grades:
         check_is_fitted(self)
         run = self._trained()
         prepare = network_input(run.config)
@@ -155,7 +155,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         ]
         found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
         decision = Decision.read(run.folder.decision, run.ranks)
-        return grades.grade(found, run.ranks, decision)
+        return decisions.grade(found, run.ranks, decision)
 
     def _trained(self) -> TrainedRun:
         if "_loaded" not in self.__dict__:

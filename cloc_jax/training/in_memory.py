@@ -23,7 +23,7 @@ from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods import Context, Prediction, Readout, Stage, Support
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
-from cloc_jax.scoring import inference, prediction_scores
+from cloc_jax.scoring import inference, predictions
 from cloc_jax.training import assembly, epoch_end, train_step
 from cloc_jax.training import optimizer as optimizers
 from cloc_jax.training.loop import NonFinite, enter
@@ -163,7 +163,7 @@ class Trainer:
     def score(self, state: ModelState, support: Support | None, rows: Rows) -> dict:
         """Metrics of labelled rows."""
         found = self.predict(state, support, rows.features)
-        return prediction_scores.score(found, rows.labels, self._ranks)
+        return predictions.score(found, rows.labels, self._ranks)
 
 
 class _Steps(NamedTuple):

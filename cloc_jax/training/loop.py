@@ -33,7 +33,7 @@ from cloc_jax.runtime.console import Display, console, print_dataset
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.runtime.scalar_log import ScalarLog
-from cloc_jax.scoring import inference, prediction_scores
+from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import (
     assembly,
     encoder,
@@ -282,9 +282,7 @@ class StageRun:
         for split in self.stage.stop.reads:
             source = parts.dataset.splits[split]
             found = self._over(lambda x: predictor(model, x, support), source)
-            scores[split] = prediction_scores.score(
-                found, source.labels, parts.dataset.ranks
-            )
+            scores[split] = predictions.score(found, source.labels, parts.dataset.ranks)
         return scores
 
     def _fit(self, model: ModelState) -> Support | None:
@@ -445,7 +443,7 @@ class StageRun:
         model = model_state.merge(self.graph, self.carry.model)
         ranks = self.run.parts.dataset.ranks
         return {
-            name: prediction_scores.named(readout.values, readout.per, ranks)
+            name: metrics.named_values(readout.values, readout.per, ranks)
             for name, readout in self.run.parts.method.readouts(model).items()
         }
 

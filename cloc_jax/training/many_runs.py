@@ -30,7 +30,7 @@ from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import inference, prediction_scores
+from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import assembly, encoder, epoch_end, stacked_runs, train_step
 from cloc_jax.training.dataset import permuted
 from cloc_jax.training.loop import enter
@@ -196,7 +196,7 @@ class StageTogether:
                 step=epoch * steps,
                 means={k: float(v[i]) / steps for k, v in totals.items()},
                 scores={
-                    split: prediction_scores.score(
+                    split: predictions.score(
                         jax.tree.map(lambda leaf, i=i: leaf[i], prediction),
                         member.dataset.splits[split].labels,
                         ranks,
@@ -204,7 +204,7 @@ class StageTogether:
                     for split, prediction in found.items()
                 },
                 readouts={
-                    name: prediction_scores.named(values[i], per, ranks)
+                    name: metrics.named_values(values[i], per, ranks)
                     for name, (values, per) in readouts.items()
                 },
                 seconds=seconds,

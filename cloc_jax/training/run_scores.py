@@ -14,9 +14,7 @@ from cloc_jax.scoring import (
     embedding_order,
     intervals,
     metrics,
-    prediction_scores,
     predictions,
-    rank_probabilities,
     trade_offs,
 )
 from cloc_jax.training.assembly import Parts
@@ -75,7 +73,7 @@ def compute(run: TrainedRun, parts: Parts) -> Results:
         if stage.is_scored:
             early = run.at(stage.name)
             results[stage.key] = {
-                split: prediction_scores.score(
+                split: predictions.score(
                     early.predict(splits[split]), splits[split].labels, ranks
                 )
                 for split in ("val", "test")
@@ -91,11 +89,11 @@ def compute(run: TrainedRun, parts: Parts) -> Results:
             list(source.ids),
             source.labels,
             np.asarray(prediction.label),
-            rank_probabilities.of_prediction(prediction),
+            predictions.rank_probabilities(prediction),
             None if prediction.value is None else np.asarray(prediction.value),
         )
         if split != carving.CALIBRATION:
-            scores = prediction_scores.score(prediction, source.labels, ranks)
+            scores = predictions.score(prediction, source.labels, ranks)
             results["final"][split] = scores | {
                 "intervals": _intervals(scores, found[split])
             }
@@ -136,7 +134,7 @@ def _readouts(run: TrainedRun, ranks) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "per": readout.per,
-            "values": prediction_scores.named(readout.values, readout.per, ranks),
+            "values": metrics.named_values(readout.values, readout.per, ranks),
             "kinds": dict(
                 zip(metrics.boundary_names(ranks), readout.kinds, strict=False)
             ),

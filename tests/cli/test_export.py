@@ -20,7 +20,7 @@ from cloc_jax.cli import export, predict
 from cloc_jax.config import default_config
 from cloc_jax.data import drawn_knees
 from cloc_jax.methods import METHODS
-from cloc_jax.scoring import exported_model, grades
+from cloc_jax.scoring import decisions, exported_model
 from cloc_jax.training import prediction_program
 from cloc_jax.training.trained_run import TrainedRun
 
@@ -47,7 +47,7 @@ def of_run(config, folder, size):
         for first in range(0, len(ARRAYS), size)
     ]
     found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
-    return grades.grade(found, run.ranks, None)
+    return decisions.grade(found, run.ranks, None)
 
 
 def assert_same(found, wanted):

@@ -7,7 +7,7 @@ from tiny_runs import arrays, clean, tiny
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import rank_probabilities
+from cloc_jax.scoring import predictions
 from cloc_jax.training import assembly, loop, run_scores
 from cloc_jax.training.many_runs import train_together
 from cloc_jax.training.trained_run import TrainedRun
@@ -56,7 +56,7 @@ def test_on_frozen_features(name, tmp_path):
     assert set(found.metrics["readouts"]) == READOUTS.get(name, set())
     assert np.isfinite([scores["accuracy"], scores["mae"], scores["nll"]]).all()
     prediction = TrainedRun(config, folder).predict(test)
-    probabilities = rank_probabilities.of_prediction(prediction)
+    probabilities = predictions.rank_probabilities(prediction)
     assert probabilities.shape == (len(test), 5)
     assert probabilities.sum(1) == pytest.approx(np.ones(len(test)), abs=1e-5)
     assert np.array_equal(prediction.label, found.test.predicted)

@@ -8,7 +8,7 @@ import table_summaries
 
 from cloc_jax.paper import claims, table_evidence
 from cloc_jax.paper.tables import summaries
-from cloc_jax.scoring import predictions, seed_intervals
+from cloc_jax.scoring import intervals, predictions
 from configs import idrid
 
 RANKS = ["0", "1", "2"]
@@ -212,14 +212,14 @@ def test_seeds_on_one_fold_are_not_independent():
         scores = (rng.normal(size=5).repeat(3) + rng.normal(0, 0.5, 15)).tolist()
         for kind, given in (
             ("runs", scores),
-            ("folds", seed_intervals.by_fold(scores, folds)),
+            ("folds", intervals.mean_by_fold(scores, folds)),
         ):
-            low, high = seed_intervals.of_mean(given, 0.0)
+            low, high = intervals.of_run_mean(given, 0.0)
             covered[kind] += low <= 0 <= high
     assert covered["runs"] < 0.85 * 2000  # why it is done
     assert 0.93 * 2000 < covered["folds"] < 0.97 * 2000
-    assert seed_intervals.by_fold([1.0, 2.0], [None, None]) == [1.0, 2.0]
-    assert seed_intervals.by_fold([1.0, 2.0], [3, 3]) == [1.0, 2.0]
+    assert intervals.mean_by_fold([1.0, 2.0], [None, None]) == [1.0, 2.0]
+    assert intervals.mean_by_fold([1.0, 2.0], [3, 3]) == [1.0, 2.0]
 
 
 def test_a_margin_that_was_not_raised_is_no_evidence(summary):
@@ -241,12 +241,12 @@ def test_difference_over_seeds_is_welch_s():
     from scipy import stats
 
     first, second = [0.6, 0.64, 0.71], [0.5, 0.58]
-    found = seed_intervals.of_difference(first, second, 0.0)
+    found = intervals.of_run_difference(first, second, 0.0)
     expected = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
     assert found == pytest.approx((expected.low, expected.high))
-    wider = seed_intervals.of_difference(first, second, 0.01)
+    wider = intervals.of_run_difference(first, second, 0.01)
     assert wider.high - wider.low > 0.4
-    assert np.isnan(seed_intervals.of_difference([0.6], [0.5], 0.0).low)
+    assert np.isnan(intervals.of_run_difference([0.6], [0.5], 0.0).low)
 
 
 def section(page, text):
@@ -336,8 +336,8 @@ def test_scores_that_disagree_are_both_named():
     found = table_evidence._evidence(
         "a against b",
         {
-            "accuracy": (0.7, 0.6, seed_intervals.Interval(0.05, 0.15)),
-            "mae": (0.5, 0.5, seed_intervals.Interval(-0.1, 0.1)),
+            "accuracy": (0.7, 0.6, intervals.Interval(0.05, 0.15)),
+            "mae": (0.5, 0.5, intervals.Interval(-0.1, 0.1)),
         },
         ("a", "b"),
     )

@@ -22,7 +22,7 @@ from cloc_jax.paper.table_rows import (
 )
 from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import metrics, predictions, seed_intervals
+from cloc_jax.scoring import intervals, metrics, predictions
 from cloc_jax.sweeps.run_plan import FOLD, SEED
 
 VERSION = 1
@@ -232,7 +232,7 @@ def _parts(
 def _variances(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Variance by score, where there are images enough for one."""
     found = {
-        name: seed_intervals.of_images(part)
+        name: intervals.variance_over_images(part)
         for name, part in parts.items()
         if part.shape[1] > 1
     }
