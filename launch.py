@@ -33,7 +33,6 @@ from cloc_jax.cli.request import Request
 from cloc_jax.cli.runners import RUNNERS
 from cloc_jax.runtime import os_errors, process_guard, standard_streams
 from cloc_jax.runtime.printable import printable
-from cloc_jax.training import saved_config
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("--config.mesh.", "--config.data.root=", "--config.data.prepared=")
@@ -148,11 +147,6 @@ def read_settings(words: list[str], allowed: str, job: str) -> ConfigDict:
         text = str(error).replace("\\n", ". ").replace("\\", "").replace("'", "")
         problem = f"the configuration has no field {text}"
         hint = "cloc_jax/config.py lists them all."
-        fields = [re.match(r"--config\.([\w.]+)", w) for w in words]
-        renamed = saved_config.RENAMED
-        moved = [renamed[f[1]] for f in fields if f and f[1] in renamed]
-        if moved:
-            hint = f"It is called {', '.join(moved)} now."
     except (OSError, ImportError, SyntaxError) as error:
         names = sorted(p.name for p in (HERE / "configs").glob("[a-z]*.py"))
         why = str(error).strip().splitlines()[-1].strip()

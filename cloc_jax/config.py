@@ -1,11 +1,48 @@
-"""The whole schema, every field with its default and what it means.
+"""The whole schema, every field with its default and what it means, and its checks.
 
 Files in configs/ start from this one and state only what differs. A default is the
 paper's where the paper gives one; "ours" marks what it leaves open. Override any field
 on the command line: `--config.train.batch_size=32`.
+
+`check_settings` refuses what no data and no registry are needed to refuse.
 """
 
+import contextlib
+import math
+import os
+import pathlib
+import resource
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
 from ml_collections import ConfigDict, config_dict
+
+GIB = 2**30
+CGROUP = pathlib.Path("/sys/fs/cgroup/memory.max")  # the limit of a container
+# Of each value: one byte as it is read, one in the next batch, four while computing.
+BYTES_PER_VALUE = 6
+BATCH_NORMS = ("global", "device", "frozen")
+KEPT_DTYPES = ("float16", "float32")
+_PROBABILITY = (1.0, "it is a probability")
+# Strength of augmentation: the largest, and what a larger one would mean.
+AUGMENT_LIMITS = {
+    "flip_horizontal": _PROBABILITY,
+    "flip_vertical": _PROBABILITY,
+    "rotate_degrees": (180.0, "180 degrees either way is every angle"),
+    "translate": (0.5, "it is a fraction of the side, and half the image is gone"),
+    "scale": (0.9, "0.1 means 0.9 to 1.1 times the size"),
+    "shear_degrees": (60.0, "it is in degrees, and 60 tears the image apart"),
+    # From a quarter on, the four corners may no longer form a convex shape.
+    "perspective": (0.24, "it is a fraction of the side, and corners would cross"),
+    "perspective_probability": _PROBABILITY,
+    "blur_sigma": (50.0, "it is in pixels, and nothing would be left to see"),
+    "brightness": (1.0, "1 already turns an image black or white"),
+    "contrast": (1.0, "0.1 means 0.9 to 1.1 times the contrast"),
+    "saturation": (1.0, "0.1 means 0.9 to 1.1 times the saturation"),
+    "hue": (0.5, "half the circle either way is every hue"),
+    "random_crop": (0.5, "it is a fraction of the side, and half the image is gone"),
+    "autoaugment": _PROBABILITY,
+}
 
 
 def default_config() -> ConfigDict:
@@ -392,3 +429,221 @@ def _stage(
     stage.weight_decay = weight_decay
     stage.epochs = epochs  # at most
     return stage
+
+
+# --- what several files in configs/ share ---
+
+
+def use_imagenet_encoder(config: ConfigDict) -> None:
+    """Sets the paper's encoder, a ResNet-50 whose ImageNet weights are downloaded."""
+    config.encoder.name = "resnet50"
+    config.encoder.weights = "timm/resnet50.tv_in1k"
+
+
+def freeze_encoder(config: ConfigDict, *, max_epochs: int = 500) -> None:
+    """Sets that encoder to stay as its weights are, for training in minutes."""
+    use_imagenet_encoder(config)
+    config.encoder.frozen = True
+    config.head.projection = 128  # features cannot move, so the contrast needs it
+    config.optimizer.learning_rate = 3e-4
+    config.train.batch_size = 256
+    config.train.max_epochs = max_epochs
+
+
+# --- values given by users and files ---
+
+
+def set_fields(config: ConfigDict, values: Mapping[str, Any]) -> None:
+    """Sets fields by dotted name, such as {"method.cloc.weight": 0.5}, in place."""
+    config.lock()  # a field that it lacks is an error
+    try:
+        config.update_from_flattened_dict(dict(values))
+    except (KeyError, TypeError, ValueError) as error:
+        text = str(error).strip("'\"").replace("\\n", " ")
+        raise ValueError(
+            f"settings has something that cloc_jax/config.py does not: {text}"
+        ) from None
+
+
+def saved_config(values: Mapping[str, Any]) -> ConfigDict:
+    """The configuration that a config.json holds, typed as the schema; it is locked."""
+    config = default_config()
+    config.lock()
+    for name, value in _leaves("", values):
+        *groups, field = name.split(".")
+        part = config
+        try:
+            for group in groups:
+                part = part[group]
+            part[field] = tuple(value) if isinstance(value, list) else value
+        except (KeyError, TypeError):
+            raise ValueError(
+                f"config.json has {name}={value!r}, which this version does not "
+                "understand; use the version of cloc_jax that wrote it."
+            ) from None
+    return config
+
+
+def with_absolute_places(config: ConfigDict) -> ConfigDict:
+    """The configuration, changed in place: its folders mean the same from anywhere."""
+    for place in ("root", "prepared"):
+        if config.data[place]:
+            config.data[place] = os.path.abspath(os.path.expanduser(config.data[place]))
+    return config
+
+
+# --- checks ---
+
+
+def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
+    """ValueError, with what to do, where a setting makes no sense.
+
+    Args:
+      config: as given.
+      methods: those that the runs of a job use; settings of others are then refused.
+    """
+    if methods:
+        _check_unused_methods(config, methods)
+    _check_finite(config)
+    _check_augment(config)
+    _check_data(config)
+    _check_encoder(config)
+    for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
+        _check_least(config, f"train.{name}", 1)
+    _check_memory(config)
+
+
+def _check_unused_methods(config: ConfigDict, methods: Collection[str]) -> None:
+    """Settings of methods that are not the chosen one are there by mistake."""
+    defaults = default_config().method
+    for name in defaults:
+        if name in methods or name == "name":
+            continue
+        default = defaults[name].to_dict()
+        given = config.method[name].to_dict().items()
+        changed = [f"method.{name}.{k}" for k, value in given if value != default[k]]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)} is set, but method.name is "
+                f"{', '.join(sorted(methods))}, which does not use it; leave it out or "
+                f"set method.name={name}."
+            )
+
+
+def _check_finite(config: ConfigDict) -> None:
+    odd = [
+        f"{name} is {value}"
+        for name, values in _leaves("", config.to_dict())
+        for value in (values if isinstance(values, list | tuple) else [values])
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+    if odd:
+        raise ValueError(f"{', '.join(odd)}; use a finite number.")
+
+
+def _check_augment(config: ConfigDict) -> None:
+    for name, (most, why) in AUGMENT_LIMITS.items():
+        value = config.augment[name]
+        if not 0 <= value <= most:
+            raise ValueError(
+                f"augment.{name} is {value!r}; give a number from 0 to {most:g} "
+                f"({why})."
+            )
+
+
+def _check_data(config: ConfigDict) -> None:
+    data = config.data
+    for field, seed in (("seed", config.seed), ("data.seed", data.seed)):
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
+    _check_least(config, "data.permute", 0)
+    for name in ("threads", "max_pixels", "max_file_mib"):
+        _check_least(config, f"data.{name}", 1)
+    if not _are_sides(data.size, least=16):
+        raise ValueError(
+            f"data.size is {tuple(data.size)}; it is (height, width), whole numbers, "
+            "each at least 16."
+        )
+    if data.channels not in (1, 3):
+        raise ValueError(
+            f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
+        )
+    if data.crop and not _are_sides(data.crop, least=1):
+        raise ValueError(
+            f"data.crop is {tuple(data.crop)}; it is (height, width), whole numbers, "
+            "or None."
+        )
+
+
+def _check_encoder(config: ConfigDict) -> None:
+    encoder = config.encoder
+    for name, choices in (("batch_norm", BATCH_NORMS), ("kept_dtype", KEPT_DTYPES)):
+        if encoder[name] not in choices:
+            raise ValueError(
+                f"encoder.{name} is {encoder[name]!r}; use one of {', '.join(choices)}."
+            )
+    if encoder.frozen and encoder.trainable_from:
+        raise ValueError(
+            "encoder.frozen keeps the whole encoder and encoder.trainable_from="
+            f"{encoder.trainable_from} only its first parts; set one of them."
+        )
+    _check_least(config, "encoder.views", 1)
+    if encoder.views > 1 and not (encoder.frozen or encoder.trainable_from):
+        raise ValueError(
+            f"encoder.views is {encoder.views}, which counts kept views of images, but "
+            "no part of the encoder is frozen; set encoder.frozen=True, "
+            "encoder.trainable_from, or views=1."
+        )
+
+
+def _check_memory(config: ConfigDict) -> None:
+    """Not even a batch of images may fit into this machine's memory."""
+    data, train = config.data, config.train
+    room = 1.0 - config.augment.random_crop  # larger images, of which a part is cut
+    height, width = (round(side / room) for side in data.size)
+    batch = max(train.batch_size, train.eval_batch_size)
+    if config.encoder.frozen:  # images are read in small batches, and once
+        batch = min(batch, 32)
+    one = height * width * data.channels
+    needed, have = batch * one * BYTES_PER_VALUE, memory_bytes()
+    if needed > have:
+        raise ValueError(
+            f"data.size={tuple(data.size)} needs at least {needed / GIB:,.1f} GiB of "
+            f"memory for {batch} images at a time, {one / 2**20:,.1f} MiB each as "
+            f"pixels and {BYTES_PER_VALUE} times that in use, without the network's "
+            f"own; this machine has {have / GIB:,.1f} GiB. Use smaller images "
+            f"(data.size), or a smaller train.batch_size ({train.batch_size}) and "
+            f"train.eval_batch_size ({train.eval_batch_size})."
+        )
+
+
+def memory_bytes() -> int:
+    """What this process can have at most: the machine's, a container's, a limit's."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is none
+        limits.append(int(CGROUP.read_text()))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        limits.append(limit)
+    return min(limits)
+
+
+def _check_least(config: ConfigDict, name: str, least: int) -> None:
+    group, field = name.split(".")
+    value = config[group][field]
+    if value < least:
+        raise ValueError(f"{name} is {value}; use {least} or more.")
+
+
+def _are_sides(pair: Sequence, *, least: int) -> bool:
+    """Whether it is a height and a width."""
+    return len(pair) == 2 and all(type(side) is int and side >= least for side in pair)
+
+
+def _leaves(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All values of nested settings with their dotted names."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", value

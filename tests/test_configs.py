@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pathlib
 import re
 
@@ -11,11 +12,18 @@ from flax import nnx
 
 import launch
 from cloc_jax import config as schema_module
-from cloc_jax.config import default_config
+from cloc_jax.config import (
+    AUGMENT_LIMITS,
+    check_settings,
+    default_config,
+    saved_config,
+)
+from cloc_jax.data.augment import Augment
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.dotted_names import flatten
-from cloc_jax.training import assembly, encoder, saved_config
+from cloc_jax.sweeps import run_plan
+from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import build_dataset
 
 FOLDER = pathlib.Path(launch.__file__).parent / "configs"
@@ -63,7 +71,7 @@ def test_every_file_has_the_fields_of_base_and_survives_json(name):
     schema = default_config().to_dict()
     assert flatten(config.to_dict()).keys() == flatten(schema).keys()
     saved = json.loads(json.dumps(config.to_dict()))
-    assert saved_config.read(saved, default_config()).to_dict() == config.to_dict()
+    assert saved_config(saved).to_dict() == config.to_dict()
 
 
 def test_the_papers_competitors_have_their_official_recipe():
@@ -125,7 +133,8 @@ def test_official_rates_are_those_of_the_authors_batch(name, expected):
 
 def test_every_field_of_base_has_its_comment():
     """On its line or on the one before; a stage's settings are the optimizer's."""
-    lines = pathlib.Path(schema_module.__file__).read_text().splitlines()
+    text = pathlib.Path(schema_module.__file__).read_text()
+    lines = text.partition("# --- what several files")[0].splitlines()
     fields = re.compile(r"    (?!stage\.)\w+\.(\w+\.)*\w+ = (?P<value>.*)")
     bare = [
         line.strip()
@@ -137,3 +146,107 @@ def test_every_field_of_base_has_its_comment():
         and not before.strip().startswith("#")
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize(
+    "group, field, value",
+    [
+        ("train", "turbo", 1),
+        ("train", "batch_size", "many"),
+        ("clusters", "count", 4),
+        ("method", "turbo", 1),
+    ],
+)
+def test_what_a_saved_configuration_may_not_hold_is_named(group, field, value):
+    values = default_config().to_dict()
+    values.setdefault(group, {})[field] = value
+    with pytest.raises(ValueError, match=f"has {group}.{field}={value!r}, which this"):
+        saved_config(values)
+
+
+def test_every_strength_of_augmentation_has_its_limit():
+    assert set(AUGMENT_LIMITS) == set(default_config().augment)
+    assert set(AUGMENT_LIMITS) == set(Augment._fields)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimizer.learning_rate",
+        "optimizer.encoder_learning_rate",
+        "method.cloc.margins",
+        "augment.scale",
+        "data.val_fraction",
+    ],
+)
+def test_a_setting_that_is_no_number_is_named(name, value):
+    config = default_config()
+    given = [0.5, value, 0.5, 0.5] if name.endswith("margins") else value
+    config.update_from_flattened_dict({name: given})
+    with pytest.raises(ValueError, match=f"{name} is {value}; use a finite number"):
+        check_settings(config)
+
+
+def test_a_sweep_names_a_bad_setting_before_the_first_run():
+    setting = run_plan.Setting("x", {"optimizer.learning_rate": math.nan})
+    good = run_plan.Setting("y", {"optimizer.learning_rate": 0.1})
+    with pytest.raises(ValueError, match="learning_rate is nan"):
+        run_plan.plan_runs(default_config(), [good, setting], seeds=1)
+
+
+SIZES = [(32, "a"), (32.5, 32), (32,), (8, 32), (True, 32), (), (32, None)]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        *(({"data.size": size}, "data.size is .* whole numbers") for size in SIZES),
+        *(
+            ({f"augment.{name}": value}, rf"augment\.{name} is .*give a number from 0")
+            for name in AUGMENT_LIMITS
+            for value in (-0.1, 1000.0)
+        ),
+        ({"data.size": (20000, 20000)}, r"at least 1,716.6 GiB .* has 24\.0 GiB"),
+        ({"seed": -1}, "seed is -1; use a number from 0"),
+        ({"data.seed": 2**32}, "data.seed is 4294967296"),
+        ({"data.permute": -1}, "data.permute is -1; use 0 or more"),
+        ({"data.channels": 2}, "data.channels is 2; use 1 for grey"),
+        ({"data.crop": (1, 2, 3)}, r"data.crop is \(1, 2, 3\)"),
+        ({"data.threads": 0}, "data.threads is 0; use 1 or more"),
+        ({"data.max_pixels": 0}, "data.max_pixels is 0"),
+        ({"data.max_file_mib": 0}, "data.max_file_mib is 0"),
+        ({"encoder.batch_norm": "sync"}, "batch_norm is 'sync'; use one of global"),
+        ({"encoder.kept_dtype": "int8"}, "kept_dtype is 'int8'; use one of float16"),
+        ({"encoder.views": 0}, "encoder.views is 0"),
+        ({"encoder.views": 2}, "no part of the encoder is frozen"),
+        (
+            {"encoder.frozen": True, "encoder.trainable_from": "layer4"},
+            "set one of them",
+        ),
+        ({"train.eval_batch_size": 0}, "train.eval_batch_size is 0"),
+        ({"train.log_steps": 0}, "train.log_steps is 0"),
+        ({"train.checkpoint_steps": 0}, "train.checkpoint_steps is 0"),
+        ({"method.gol.tau": 2}, "method.gol.tau is set, but method.name is cloc"),
+        ({"method.rnc.probe.epochs": 2}, "method.rnc.probe is set, but"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(monkeypatch, changes, message):
+    monkeypatch.setattr(schema_module, "memory_bytes", lambda: 24 * 2**30)
+    config = default_config()
+    check_settings(config, ["cloc"])
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=message):
+        check_settings(config, ["cloc"])
+
+
+def test_limits_of_memory_are_known(monkeypatch, tmp_path):
+    have = schema_module.memory_bytes()
+    assert 2**28 < have < 2**50
+    (tmp_path / "memory.max").write_text("1000000\n")
+    monkeypatch.setattr(schema_module, "CGROUP", tmp_path / "memory.max")
+    assert schema_module.memory_bytes() == 1000000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert schema_module.memory_bytes() == have
+    monkeypatch.setattr(schema_module, "CGROUP", pathlib.Path("/nowhere"))
+    assert schema_module.memory_bytes() >= have

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from cloc_jax.config import check_settings, saved_config
 from cloc_jax.runtime import environment, process_guard
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import finite_settings, method_settings, saved_config
 
 
 class Request(NamedTuple):
@@ -77,7 +77,7 @@ def with_results(request: Request, job: str) -> RunFolder:
 
 def saved(folder: RunFolder, request: Request) -> ConfigDict:
     """A run's own configuration, with where things are on this machine."""
-    found = saved_config.read(folder.read_config(), request.schema())
+    found = saved_config(folder.read_config())
     found.mesh = request.config.mesh
     for place in ("root", "prepared"):
         if any(w.startswith(f"--config.data.{place}=") for w in request.settings):
@@ -86,14 +86,13 @@ def saved(folder: RunFolder, request: Request) -> ConfigDict:
 
 
 def check_methods(request: Request, vary: Sequence[str] = ()) -> None:
-    """ValueError for settings of a method that no run uses, or that are no numbers."""
+    """ValueError for settings of a method that no run uses, or that make no sense."""
     used = {request.config.method.name}
     for text in vary:
         name, _, values = text.partition("=")
         if name.removeprefix("config.") == "method.name":
             used = {value.strip() for value in values.split(";")}
-    method_settings.check(request.config, request.schema(), used)
-    finite_settings.check(request.config)
+    check_settings(request.config, used)
 
 
 def say_ignored(request: Request) -> None:

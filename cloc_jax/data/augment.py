@@ -52,39 +52,6 @@ class Augment(NamedTuple):
         return any(strengths)
 
 
-_PROBABILITY = (1.0, "it is a probability")
-# Field: the largest strength, and what a larger one would mean.
-_LIMITS = dict(
-    flip_horizontal=_PROBABILITY,
-    flip_vertical=_PROBABILITY,
-    rotate_degrees=(180.0, "180 degrees either way is every angle"),
-    translate=(0.5, "it is a fraction of the side, and half the image is gone"),
-    scale=(0.9, "0.1 means 0.9 to 1.1 times the size"),
-    shear_degrees=(60.0, "it is in degrees, and 60 tears the image apart"),
-    # From a quarter on, the four corners may no longer form a convex shape.
-    perspective=(0.24, "it is a fraction of the side, and corners would cross"),
-    perspective_probability=_PROBABILITY,
-    blur_sigma=(50.0, "it is in pixels, and nothing would be left to see"),
-    brightness=(1.0, "1 already turns an image black or white"),
-    contrast=(1.0, "0.1 means 0.9 to 1.1 times the contrast"),
-    saturation=(1.0, "0.1 means 0.9 to 1.1 times the saturation"),
-    hue=(0.5, "half the circle either way is every hue"),
-    random_crop=(0.5, "it is a fraction of the side, and half the image is gone"),
-    autoaugment=_PROBABILITY,
-)
-
-
-def check(augment: Augment) -> None:
-    """Raises ValueError for a strength that is negative, absurd or not a number."""
-    for name, value in augment._asdict().items():
-        most, why = _LIMITS[name]
-        if not isinstance(value, int | float) or not 0 <= value <= most:
-            raise ValueError(
-                f"augment.{name} is {value!r}; give a number from 0 to {most:g} "
-                f"({why})."
-            )
-
-
 def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The image, changed at random: uint8 of the same shape.
 
@@ -92,7 +59,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
     itself returned where nothing changes it.
 
     Args:
-        augment: Strengths, as accepted by `check`.
+        augment: Strengths.
         image: uint8 [height, width, 1 or 3].
         rng: Source of all randomness; left untouched when everything is off.
     """

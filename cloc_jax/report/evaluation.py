@@ -4,15 +4,15 @@ The only code that reads the test split, and it changes nothing that training re
 """
 
 import contextlib
-import copy
 
 from ml_collections import ConfigDict
 
+from cloc_jax.config import saved_config
 from cloc_jax.report import finished_run, html_page, unmet_margins
 from cloc_jax.runtime import processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop, run_scores, saved_config
+from cloc_jax.training import assembly, loop, run_scores
 from cloc_jax.training.trained_run import TrainedRun
 
 
@@ -33,7 +33,7 @@ def complete_run(
     with lock if is_first else contextlib.nullcontext():
         if not loop.train(config, folder, resume=resume):
             return
-        saved = saved_config.read(folder.read_config(), copy.deepcopy(config))
+        saved = saved_config(folder.read_config())
         saved.mesh = config.mesh
         if draws:
             evaluate(saved, folder)

@@ -11,9 +11,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from cloc_jax.config import default_config
+from cloc_jax.config import default_config, set_fields
 from cloc_jax.scoring import metrics, predictions
-from cloc_jax.sklearn import default_settings
 from cloc_jax.training import in_memory
 
 
@@ -165,7 +164,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         config.train.batch_size = self.batch_size
         config.train.max_epochs = self.max_epochs
         config.train.patience = self.patience
-        default_settings.change(config, self.settings or {})
+        set_fields(config, self.settings or {})
         return config
 
     def _trainer(self) -> in_memory.Trainer:

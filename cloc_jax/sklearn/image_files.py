@@ -18,20 +18,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cloc_jax.cli import predict
-from cloc_jax.config import default_config
+from cloc_jax.config import default_config, freeze_encoder, saved_config, set_fields
 from cloc_jax.data import images
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn import default_settings
 from cloc_jax.sklearn.features import ordered_classes
-from cloc_jax.training import loop, saved_config
+from cloc_jax.training import loop
 from cloc_jax.training.dataset import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 Image = str | os.PathLike | np.ndarray
+# As in configs/folder.py.
+AUGMENT = {
+    "augment.flip_horizontal": 0.5,
+    "augment.rotate_degrees": 10.0,
+    "augment.translate": 0.05,
+    "augment.scale": 0.1,
+    "augment.brightness": 0.1,
+    "augment.contrast": 0.2,
+}
 
 
 class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
@@ -172,10 +180,11 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     def _config(
         self, root: pathlib.Path, table: pathlib.Path, classes: np.ndarray
     ) -> ConfigDict:
-        config = default_settings.read("folder").get_config()
+        config = default_config()
+        config.data.name = "folder"
+        set_fields(config, AUGMENT)
         if self.frozen:
-            default_settings.read("paper").freeze(config)
-            config.optimizer.learning_rate = 3e-4
+            freeze_encoder(config)
         config.encoder.name = self.encoder
         config.encoder.weights = str(self.weights)
         config.data.root, config.data.csv = str(root), str(table)
@@ -189,7 +198,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             config.train.max_epochs = self.max_epochs
         if self.learning_rate is not None:
             config.optimizer.learning_rate = float(self.learning_rate)
-        default_settings.change(config, self.settings or {})
+        set_fields(config, self.settings or {})
         return config
 
 
@@ -239,5 +248,4 @@ def _channels(image: np.ndarray) -> int:
 
 
 def _read(folder: RunFolder) -> ConfigDict:
-    schema = default_config()
-    return saved_config.read(folder.read_config(), schema)
+    return saved_config(folder.read_config())

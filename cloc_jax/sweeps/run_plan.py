@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from ml_collections.config_flags import config_path
 
-from cloc_jax.training import finite_settings
+from cloc_jax.config import check_settings
 
 SEED, FOLD = "seed", "data.fold"
 
@@ -63,7 +63,7 @@ def plan_runs(
         own = copy.deepcopy(config)
         for name, value in overrides.items():
             set_value(own, name, value)
-        finite_settings.check(own)
+        check_settings(own)
         name = run_name(setting.name, seed, fold if folds else None)
         plans.append(Plan(name, setting.name, overrides, own))
     if len({p.name for p in plans}) < len(plans):

@@ -70,9 +70,6 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     check_critical(config, dataset.ranks)
     mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
-    for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
-        if config.train[name] < 1:
-            raise ValueError(f"train.{name} is {config.train[name]}; use 1 or more.")
     for index, stage in enumerate(method.stages):
         build_optimizer(config, stage, sampler(config, dataset, stage, index))
         check_views(config, stage)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from cloc_jax.config import check_settings
 from cloc_jax.data import augment, datasets
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.layouts.listing import Listing
@@ -16,7 +17,6 @@ from cloc_jax.data.network_input import NetworkInput
 from cloc_jax.data.source import Prepared, Source
 from cloc_jax.runtime import console, environment, input_files
 from cloc_jax.scoring import metrics
-from cloc_jax.training import finite_settings, memory_estimate
 
 DIGITS = 16  # of a digest that a run keeps: 64 bits
 
@@ -28,33 +28,6 @@ def build_dataset(config: ConfigDict) -> Dataset:
     return permuted(dataset, config.data.permute)
 
 
-def check(config: ConfigDict) -> None:
-    """ValueError for settings of data that cannot be trained with."""
-    data = config.data
-    finite_settings.check(config)
-    augment.check(augmentation(config))
-    for field, seed in (("seed", config.seed), ("data.seed", data.seed)):
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
-    if data.permute < 0:
-        raise ValueError(f"data.permute is {data.permute}; use 0 or more.")
-    if not _are_sides(data.size, least=16):
-        raise ValueError(
-            f"data.size is {tuple(data.size)}; it is (height, width), whole numbers, "
-            "each at least 16."
-        )
-    if data.channels not in (1, 3):
-        raise ValueError(
-            f"data.channels is {data.channels}; use 1 for grey or 3 for colour."
-        )
-    if data.crop and not _are_sides(data.crop, least=1):
-        raise ValueError(
-            f"data.crop is {tuple(data.crop)}; it is (height, width), whole numbers, "
-            "or None."
-        )
-    memory_estimate.check(config)
-
-
 def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
     """ValueError where data.critical names boundaries that the ranks do not have."""
     boundaries = metrics.boundary_names(ranks)
@@ -64,11 +37,6 @@ def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
             f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
             f"are {', '.join(boundaries)}."
         )
-
-
-def _are_sides(pair: Sequence, *, least: int) -> bool:
-    """Whether it is a height and a width."""
-    return len(pair) == 2 and all(type(side) is int and side >= least for side in pair)
 
 
 def augmentation(config: ConfigDict) -> augment.Augment:
@@ -95,12 +63,7 @@ def load(config: ConfigDict) -> Dataset:
             f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
             "--config=configs/folder.py for your own images."
         )
-    check(config)
-    if data.threads < 1:
-        raise ValueError(f"data.threads is {data.threads}; use 1 or more.")
-    for field in ("max_pixels", "max_file_mib"):
-        if data[field] < 1:
-            raise ValueError(f"data.{field} is {data[field]}; use 1 or more.")
+    check_settings(config)
     return datasets.load(
         data.name,
         data.to_dict() | {"size": prepared_size(config)},

@@ -17,6 +17,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
+from cloc_jax.config import check_settings, with_absolute_places
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.identity import Identity
@@ -29,51 +30,27 @@ from cloc_jax.runtime import (
     sharding,
 )
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import kept_features, saved_config
+from cloc_jax.training import kept_features
 from cloc_jax.training.dataset import augmentation
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
 EXTRACTION_BATCH = 32
-KEPT_DTYPES = ("float16", "float32")
-STATISTICS = ("global", "device", "frozen")  # of batch norm, in training
 
 
 def check(config: ConfigDict) -> None:
-    """ValueError where the encoder's settings make no sense, alone or together."""
+    """ValueError where there is no such encoder, or no such part of it."""
     encoder = config.encoder
     if encoder.name not in encoders.ENCODERS:
         raise ValueError(
             f"encoder.name is {encoder.name!r}; this version has "
             f"{', '.join(encoders.ENCODERS)}."
         )
-    if encoder.batch_norm not in STATISTICS:
-        raise ValueError(
-            f"encoder.batch_norm is {encoder.batch_norm!r}; use one of "
-            f"{', '.join(STATISTICS)}."
-        )
+    check_settings(config)
     parts = outline(config).parts
-    if encoder.frozen and encoder.trainable_from:
-        raise ValueError(
-            "encoder.frozen keeps the whole encoder and encoder.trainable_from="
-            f"{encoder.trainable_from} only its first parts; set one of them."
-        )
     if encoder.trainable_from and encoder.trainable_from not in parts[1:]:
         raise ValueError(
             f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
             f"it can be {', '.join(parts[1:])}."
-        )
-    if encoder.kept_dtype not in KEPT_DTYPES:
-        raise ValueError(
-            f"encoder.kept_dtype is {encoder.kept_dtype!r}; use "
-            f"{' or '.join(KEPT_DTYPES)}."
-        )
-    if encoder.views < 1:
-        raise ValueError(f"encoder.views is {encoder.views}; use 1 or more.")
-    if encoder.views > 1 and not entrance(config):
-        raise ValueError(
-            f"encoder.views is {encoder.views}, which counts kept views of images, but "
-            "no part of the encoder is frozen; set encoder.frozen=True, "
-            "encoder.trainable_from, or views=1."
         )
 
 
@@ -82,7 +59,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     and folders of the data as absolute paths."""
     check(config)
     given = weights_of(config)
-    config = saved_config.with_absolute_places(copy.deepcopy(config))
+    config = with_absolute_places(copy.deepcopy(config))
     for field, value in (pretrained.options(given) if given else {}).items():
         if config.encoder[field] not in ("", 0.0, value):
             raise ValueError(

@@ -6,7 +6,6 @@ batches are a function of the step number, so a resumed run repeats an uninterru
 to the bit.
 """
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
+from cloc_jax.config import saved_config
 from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.methods import Context, Stage, Support
@@ -38,7 +38,6 @@ from cloc_jax.training import (
     assembly,
     encoder,
     epoch_end,
-    saved_config,
     time_estimate,
     train_step,
     trained_run,
@@ -79,7 +78,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     sharding.check_batch(config.train.batch_size, parts.mesh)
     description = parts.describe()
     if resume:
-        saved = saved_config.read(folder.read_config(), copy.deepcopy(config))
+        saved = saved_config(folder.read_config())
         folder.check_same(config.to_dict(), description, saved.to_dict())
         if _is_finished(folder):
             return False

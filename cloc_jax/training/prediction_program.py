@@ -15,12 +15,13 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
+from cloc_jax.config import saved_config
 from cloc_jax.encoders import convolution
 from cloc_jax.methods import Method
 from cloc_jax.runtime import model_state, sharding
 from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.scoring import exported_model
-from cloc_jax.training import assembly, encoder, saved_config
+from cloc_jax.training import assembly, encoder
 from cloc_jax.training.trained_run import TrainedRun
 
 Outputs = dict[str, Array]  # fields of a Prediction
@@ -62,20 +63,16 @@ def build(run: TrainedRun) -> Program:
     return Program(bytes(exported.serialize()), weights, support, tuple(outputs))
 
 
-def rebuild(folder: pathlib.Path, schema: ConfigDict) -> Callable[[Array], Outputs]:
+def rebuild(folder: pathlib.Path) -> Callable[[Array], Outputs]:
     """Predictions of images as a function that other tools can trace, ONNX's for one.
 
     It is built from the configuration and the weights of an exported folder; the
     program in there cannot be looked into.
-
-    Args:
-      folder: that `launch.py export` wrote.
-      schema: every setting with its default.
     """
     exported_model.check(folder)
     values = json.loads((folder / exported_model.CONFIG).read_text())
     ranks = json.loads((folder / exported_model.ABOUT).read_text())["ranks"]
-    config = saved_config.read(values, schema)
+    config = saved_config(values)
     method = assembly.build_method(config, len(ranks), sharding.make_mesh(1))
     create = encoder.Creator(config, method)
     model = _Part(*model_state.split(nnx.eval_shape(create.random)))

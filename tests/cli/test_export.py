@@ -17,7 +17,6 @@ from tiny_runs import tiny
 
 import cloc_jax
 from cloc_jax.cli import export, predict
-from cloc_jax.config import default_config
 from cloc_jax.data import drawn_knees
 from cloc_jax.methods import METHODS
 from cloc_jax.scoring import decisions, exported_model
@@ -187,7 +186,7 @@ def test_all_of_it_is_pushed(handed_over, monkeypatch):
 def test_rebuilt_from_weights_and_configuration(handed_over):
     """What a converter to ONNX traces says the same as the program."""
     out = handed_over[2]
-    predict = prediction_program.rebuild(out, default_config())
+    predict = prediction_program.rebuild(out)
     wanted = cloc_jax.load(out)(ARRAYS)
     images = jax.numpy.asarray(np.stack(ARRAYS))
     # Converters know no choice by platform; the strided 1x1 kernels have one.

@@ -445,10 +445,6 @@ def test_own_folder_of_images(place):
         (["--resume", "show"], "the job comes first: python launch.py show"),
         (["decide", "--draws=3"], "unrecognized arguments: --draws=3"),
         (
-            ["--config.method.margins=0.3"],
-            "It is called method.cloc.margins now.",
-        ),
-        (
             ["--config.method.cloc.weight=2", "--config.method.name=ce"],
             "method.cloc.weight is set, but method.name is ce",
         ),

@@ -9,13 +9,14 @@ import hashlib
 import json
 import pathlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mutations
 import numpy as np
 import seeds
 
+from cloc_jax.config import saved_config
 from cloc_jax.data import datasets, images
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
@@ -25,7 +26,6 @@ from cloc_jax.runtime import checked_files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.training import saved_config
 from cloc_jax.training.feature_store import FeatureStore
 from configs import folder as folder_config
 
@@ -95,7 +95,6 @@ class Run:
         seeds.write_run(self._folder.path)
         files = [p for p in self._folder.path.rglob("*") if p.is_file()]
         self._seeds = {path: path.read_bytes() for path in files if path.suffix}
-        self._schema = _schema()
         self._before = self._all()
 
     def read(self, rng: random.Random) -> str:
@@ -119,7 +118,7 @@ class Run:
         table = predictions.read(run.path / predictions.NAME, seeds.RANKS, digest)
         support = run.read_support("fit") or {}
         found: list[Any] = [
-            saved_config.read(run.read_config(), self._schema()).to_json_best_effort(),
+            saved_config(run.read_config()).to_json_best_effort(),
             run.read_dataset(),
             results,
             run.read_history(),
@@ -217,12 +216,6 @@ class Features:
         finally:
             for kept, data in self._seeds.items():
                 kept.write_bytes(data)
-
-
-def _schema() -> Callable[[], Any]:
-    from cloc_jax.config import default_config
-
-    return default_config
 
 
 KINDS = {

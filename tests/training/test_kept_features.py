@@ -11,7 +11,6 @@ import pytest
 from tiny_runs import by_name, clean, final_state, of_folder, tiny
 
 from cloc_jax.cli import predict
-from cloc_jax.config import default_config
 from cloc_jax.report import evaluation
 from cloc_jax.runtime import model_state
 from cloc_jax.runtime.run_folder import RunFolder
@@ -20,7 +19,6 @@ from cloc_jax.training import (
     dataset,
     feature_store,
     kept_features,
-    saved_config,
 )
 from cloc_jax.training import loop as training
 from cloc_jax.training.trained_run import TrainedRun
@@ -115,15 +113,6 @@ def test_kept_activations_take_half_the_room_and_predict_the_same(tmp_path):
         found[dtype] = np.asarray(run.predict(test).probabilities)
     np.testing.assert_allclose(found["float16"], found["float32"], atol=0.01)
     assert (found["float16"] != found["float32"]).any()
-
-
-def test_older_runs_with_kept_activations_stay_float32():
-    for part, expected in (("layer4", "float32"), ("", "float16")):
-        values = default_config().to_dict()
-        del values["encoder"]["kept_dtype"]
-        values["encoder"]["trainable_from"] = part
-        found = saved_config.read(values, default_config())
-        assert found.encoder.kept_dtype == expected
 
 
 def test_the_encoder_has_its_own_learning_rate():

@@ -4,11 +4,11 @@ Only the driver makes and clears folders. A worker fills those that it is given,
 worker that was believed dead can never remove what its successor writes.
 """
 
-import copy
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cloc_jax.config import saved_config
 from cloc_jax.runtime import checked_files, run_lock, same_settings
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
@@ -16,7 +16,6 @@ from cloc_jax.sweeps.engines import claim_files
 from cloc_jax.sweeps.engines.task_files import FOLDER as TASKS
 from cloc_jax.sweeps.engines.task_files import Task, is_finished, make_tasks
 from cloc_jax.sweeps.run_plan import Plan, resolved
-from cloc_jax.training import saved_config
 
 ENGINES = ("local", "slurm", "ray")
 LISTED, FAILED = "sweep.json", "failed.json"
@@ -195,7 +194,7 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     run = RunFolder(folder / plan.name)
     if not run.config.exists():
         return
-    saved = saved_config.read(run.read_config(), copy.deepcopy(plan.config))
+    saved = saved_config(run.read_config())
     before, now = saved.to_dict(), plan.config.to_dict()
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
