@@ -1,1 +1,1 @@
-"""What is timed, and the rivals it is timed against."""
+"""What is timed, and what is compiled for hardware that is not here."""

@@ -7,7 +7,7 @@ without them, the encoder's defaults hold.
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.bench import hlo_costs, hlo_launches, jaxpr_flops
+from cloc_jax.bench import hlo_text
 from cloc_jax.data import drawn_knees
 from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
 from cloc_jax.runtime import model_state, sharding
@@ -45,39 +45,41 @@ class Program(NamedTuple):
     function: Any  # a jitted function
     arguments: tuple[Any, ...]
     batch: int
-    is_step: bool = False  # then it donates its first argument and gives it back
+    make_carry: Callable[[], Any] | None = None  # the first argument of a step
 
 
 class Costs(NamedTuple):
-    """What a compiled program needs on each device."""
+    """What a compiled program needs on each device; sizes in bytes."""
 
     trace_seconds: float  # tracing and lowering
     compile_seconds: float
-    arguments: int  # bytes
+    arguments: int
     outputs: int
     temporaries: int
     peak: int  # at once, with donated arguments counted once
-    flops: float  # within loops once
-    bytes_accessed: float
-    collectives: list[hlo_costs.Collective]
-    kernels: Mapping[str, int]
+    flops: float  # within loops once; 0 where the compiler does not tell, as for GPUs
+    collectives: dict[str, dict[str, int]]  # count and bytes by kind
     launches: int  # of kernels, copies and communications
-    casts: Mapping[str, Mapping[str, int]]
 
 
 class TooLarge(MemoryError):
     """The compiler found that a program does not fit into a device."""
 
 
+def known_ranks(config: ConfigDict) -> int:
+    """The number of ranks as far as known without reading the dataset, else 0."""
+    return len(config.data.order) or RANKS.get(config.data.name, 0)
+
+
 def number_of_ranks(config: ConfigDict, given: int = 0) -> int:
     """`given`, or what is known of the dataset without reading it."""
-    found = given or len(config.data.order) or RANKS.get(config.data.name, 0)
-    if not found:
+    ranks = given or known_ranks(config)
+    if not ranks:
         raise ValueError(
             f"the number of ranks of data.name={config.data.name!r} is known from its "
             "files only, and none are read here; add --ranks=N."
         )
-    return found
+    return ranks
 
 
 def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program]:
@@ -88,20 +90,22 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
     create = encoder.Creator(config, method, mesh.size)
     graph, model = model_state.split(nnx.eval_shape(create.random))
     for index, stage in enumerate(method.stages):
-        yield _step(config, stage, index, graph, model, mesh)
+        yield _step(config, stage, index, create, graph, model, mesh)
     yield _evaluation(config, method, graph, model, mesh)
     if config.method.name == "cloc":
         yield _loss(config, method, graph, model, num_ranks, mesh)
 
 
-def _step(config, stage, index, graph, model, mesh) -> Program:
+def _step(config, stage, index, create, graph, model, mesh) -> Program:
     batch = config.train.batch_size
     optimizer = assembly.optimizer_of(config, stage, STEPS_PER_EPOCH)
     given = _batch(config, stage, mesh)
     names = train_step.scalar_names(graph, stage, model, given)
-    carry = jax.eval_shape(
-        lambda model: train_step.first_carry(model, optimizer, names), model
-    )
+
+    def first_carry(model: model_state.ModelState) -> train_step.Carry:
+        return train_step.first_carry(model, optimizer, names)
+
+    carry = jax.eval_shape(first_carry, model)
     shardings = sharding.state_shardings(
         carry, mesh, shard_params=config.mesh.shard_params
     )
@@ -113,8 +117,13 @@ def _step(config, stage, index, graph, model, mesh) -> Program:
         shardings,
         STEPS_PER_EPOCH * stage.stop.max_epochs,
     )
+
+    def make_carry() -> train_step.Carry:
+        _, drawn = model_state.split(model_state.compiled(create.random)())
+        return sharding.place_state(first_carry(drawn), shardings)
+
     carry = jax.tree.map(_placed, carry, shardings)
-    return Program(f"step {stage.name}", step, (carry, given), batch, is_step=True)
+    return Program(f"step {stage.name}", step, (carry, given), batch, make_carry)
 
 
 def _batch(config: ConfigDict, stage: methods.Stage, mesh: Mesh) -> dict[str, Any]:
@@ -207,8 +216,8 @@ def _placed(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def compile_program(program: Program, platform: str) -> tuple[Any, Costs]:
-    """The compiled program and its costs, or `TooLarge`.
+def compile_program(program: Program, platform: str) -> Costs:
+    """The costs of the compiled program, or `TooLarge`.
 
     `platform` is what JAX lowers for: "cpu", "cuda" or "tpu".
     """
@@ -223,49 +232,19 @@ def compile_program(program: Program, platform: str) -> tuple[Any, Costs]:
             raise
         raise TooLarge(str(error).splitlines()[0]) from error
     end = time.perf_counter()
-    costs = _read(compiled, middle - start, end - middle)
-    if not costs.flops:
-        devices = len(jax.tree.leaves(program.arguments)[0].sharding.device_set)
-        total = jaxpr_flops.count(traced.jaxpr, platform)
-        # Temporaries are written and read at least once.
-        moved = costs.arguments + costs.outputs + 2 * costs.temporaries
-        costs = costs._replace(flops=total / devices, bytes_accessed=float(moved))
-    return compiled, costs
-
-
-def _read(compiled: Any, trace_seconds: float, compile_seconds: float) -> Costs:
-    memory = compiled.memory_analysis()
-    found: Any = compiled.cost_analysis() or {}
-    text = compiled.as_text()
-    arguments = memory.argument_size_in_bytes
-    outputs, temporaries = memory.output_size_in_bytes, memory.temp_size_in_bytes
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    arguments, outputs = memory.argument_size_in_bytes, memory.output_size_in_bytes
     # Compilers disagree on what they count: a CPU's leaves temporaries out of its peak,
     # a TPU's has some of them nowhere else.
-    peak = arguments + outputs + temporaries - memory.alias_size_in_bytes
-    peak = max(peak, memory.peak_memory_in_bytes)
+    total = arguments + outputs + memory.temp_size_in_bytes
     return Costs(
-        trace_seconds,
-        compile_seconds,
-        arguments,
-        outputs,
-        temporaries,
-        peak,
-        max(found.get("flops", 0.0), 0.0),
-        max(found.get("bytes accessed", 0.0), 0.0),
-        hlo_costs.read_collectives(text),
-        hlo_costs.read_kernels(text),
-        hlo_launches.count(text),
-        hlo_costs.read_casts(text),
+        trace_seconds=middle - start,
+        compile_seconds=end - middle,
+        arguments=arguments,
+        outputs=outputs,
+        temporaries=memory.temp_size_in_bytes,
+        peak=max(total - memory.alias_size_in_bytes, memory.peak_memory_in_bytes),
+        flops=max((compiled.cost_analysis() or {}).get("flops", 0.0), 0.0),
+        collectives=hlo_text.read_collectives(text),
+        launches=hlo_text.count_launches(text),
     )
-
-
-def zeros(program: Program) -> Callable[[], tuple[Any, ...]]:
-    """A function that makes arguments of zeros on the program's own devices."""
-
-    def make(leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            keys = jax.random.split(jax.random.key(0), leaf.shape)
-            return jax.device_put(keys, leaf.sharding)
-        return jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding)
-
-    return lambda: jax.tree.map(make, program.arguments)

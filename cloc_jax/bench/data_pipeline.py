@@ -1,4 +1,4 @@
-"""Benchmark of the data: images per second, stage by stage, and whether memory grows.
+"""Benchmark of the data: images per second, stage by stage.
 
 Every stage has those before it inside. All are timed in turn on the same images, read
 anew each time, except in the last: there prepared images are kept in memory, as they
@@ -7,233 +7,127 @@ least that any pipeline does: decode and resize, on one thread.
 """
 
 import functools
-import gc
-import pathlib
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from cloc_jax.bench import cells
-from cloc_jax.bench import step as training_step
-from cloc_jax.bench.cells import Cell
-from cloc_jax.bench.stopwatch import Program, interleaved, resident_bytes
-from cloc_jax.data import pipeline, samplers
+from cloc_jax.bench import step
+from cloc_jax.bench.measurement import Cell, Program, interleaved
+from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
-from cloc_jax.data.samplers import Sampler
-from cloc_jax.data.source import Draw, Prepared, Source, augmented
+from cloc_jax.data.source import Prepared
 from cloc_jax.runtime import sharding
-from cloc_jax.runtime.console import console, print_dataset
-from cloc_jax.training import assembly, encoder
-from cloc_jax.training.dataset import augmentation, build_dataset
+from cloc_jax.runtime.console import print_dataset
+from cloc_jax.training import assembly
+from cloc_jax.training.dataset import build_dataset
 
-IMAGES = 256  # read a call, at least
+IMAGES = 256  # read per call, at least
 BARE = "decode, resize"
 FULL = "+ batch on device"
 KEPT = "the same, images kept"
-WANTED = 2.0  # times what decoding and resizing take, at most
-# Stages that read one, two and ten views of an image, by the method they are of.
-VIEWS = {"ce": "one view", "simclr": "two views", "dino": "ten views"}
-LOCAL = 3 / 7  # side of DINO's small crops, as a share of the large ones'
+STEP = "training step"
 
 
-def bench_data(
-    config: ConfigDict, folder: pathlib.Path, *, rounds: int, steps: bool = False
-) -> list[Cell]:
-    """Times the stages, reads epochs, prints what it found and adds to bench.jsonl.
+def bench_data(config: ConfigDict, *, rounds: int, steps: bool = False) -> list[Cell]:
+    """One cell per stage and number of threads, for the first stage of the method.
 
-    With `steps`, the training steps that read one, two and ten views are timed too.
+    With `steps`, the training step that reads these batches is timed beside them.
     """
-    where = cells.announce()
     dataset = build_dataset(config)
     print_dataset(dataset)
-    mesh = sharding.make_mesh(config.mesh.devices)
-    sharding.check_batch(config.train.batch_size, mesh)
-    plan = samplers.make(
-        "rank_pairs",
-        dataset.splits["train"].labels,
-        config.train.batch_size,
-        mode=config.train.sampling,
-        seed=(config.seed, 0),
-        ranks=dataset.ranks,
-    )
-    kept: Any = dataset.splits["train"]
-    read_kept = Stream(config, kept, plan, mesh)
-    found = _time(config, plan, mesh, read_kept if kept.is_kept else None, rounds)
-    console.print(cells.table(found))
-    for line in _conclusions(config, found):
-        console.print(line, soft_wrap=True)
-    if not encoder.entrance(config):
-        seen = _views(config, dataset, mesh, rounds, steps)
-        console.print(cells.table(seen))
-        for line in _needs(config, seen):
-            console.print(line, soft_wrap=True)
-        found += seen
-    memory = _memory(read_kept, plan.steps_per_epoch, rounds, config.data.threads)
-    console.print(
-        f"memory: {memory['before_mib']:.0f} MiB after an epoch, "
-        f"{memory['after_mib']:.0f} MiB after {rounds} more"
-    )
-    cells.record(folder, "data", [*found, memory], where)
-    return [*found, memory]
-
-
-class Stream:
-    """Reads batches from the very pipeline that training reads from; call it."""
-
-    def __init__(
-        self,
-        config: ConfigDict,
-        source: Source,
-        plan: Sampler,
-        mesh: Mesh,
-        draws: Sequence[Draw] = (),
-    ):
-        self._batches = functools.partial(
-            pipeline.training_batches,
-            source,
-            plan,
-            draws=draws or [augmented(source, augmentation(config))],
-            seed=(config.seed, 0),
-            first_step=0,
-            place=lambda rows: sharding.place_batch(rows, mesh),
-        )
-
-    def __call__(self, *, threads: int, steps: int) -> None:
-        for batch in self._batches(threads=threads, steps=steps):
-            jax.block_until_ready(batch)
-
-
-def _time(
-    config: ConfigDict,
-    plan: Sampler,
-    mesh: Mesh,
-    read_kept: Stream | None,
-    rounds: int,
-) -> list[Cell]:
-    """One cell a stage and number of threads."""
     config = config.copy_and_resolve_references()
     config.data.cache_gib = 0.0
-    anew: Any = build_dataset(config).splits["train"]
-    streams = {FULL: Stream(config, anew, plan, mesh)}
-    if read_kept:
-        streams[KEPT] = read_kept
-    steps = -(-IMAGES // plan.batch_size)
-    items = np.concatenate([plan.batch(step) for step in range(steps)]).tolist()
+    anew = Reader(config, build_dataset(config))
+    readers = {FULL: anew}
+    if getattr(dataset.splits["train"], "is_kept", False):
+        readers[KEPT] = Reader(config, dataset)
     programs, keys = {}, []
     for threads in sorted({1, config.data.threads}):
         calls = {
-            name: functools.partial(_over, function, items, threads)
-            for name, function in _stages(config, anew).items()
+            name: functools.partial(_over, function, anew.items, threads)
+            for name, function in _item_stages(config, anew).items()
         }
-        for name, stream in streams.items():
-            calls[name] = functools.partial(stream, threads=threads, steps=steps)
+        for name, reader in readers.items():
+            calls[name] = functools.partial(reader.read, threads)
         for name, call in calls.items():
             programs[f"{name}, {threads}"] = Program(call)
             keys.append((name, threads))
-    timings = list(interleaved(programs, rounds=rounds).values())
-    bare = timings[keys.index((BARE, 1))].median
-    return [
-        {
-            "stage": name,
-            "threads": threads,
-            "images": len(items),
-            "milliseconds": timing.median * 1e3,
-            "quartiles": [timing.low * 1e3, timing.high * 1e3],
-            "images_per_second": len(items) / timing.median,
-            "times_bare": timing.median / bare,
-        }
-        for (name, threads), timing in zip(keys, timings, strict=True)
-    ]
-
-
-def _views(
-    config: ConfigDict, dataset: Dataset, mesh: Mesh, rounds: int, steps: bool
-) -> list[Cell]:
-    """Whole pipelines with one, two and ten views per image, and what steps use."""
-    threads, count = config.data.threads, -(-IMAGES // config.train.batch_size)
-    programs, found = {}, []
-    for method, name in VIEWS.items():
-        own = with_method(config, method)
-        stage = assembly.build_method(own, len(dataset.ranks), mesh).stages[0]
-        draws = assembly.draws(own, dataset, stage)
-        plan = assembly.sampler(own, dataset, stage, 0)
-        read = Stream(own, dataset.splits["train"], plan, mesh, draws)
-        programs[name] = Program(functools.partial(read, threads=threads, steps=count))
-        if steps:
-            made, _ = training_step.step_programs(own, plan.batch_size, mesh.size)
-            programs[f"step of {method}"] = made["step"]
-        found.append((method, name, len(draws)))
+    if steps:
+        programs[STEP] = step.first_step(config, len(dataset.ranks), anew.mesh)
     timings = interleaved(programs, rounds=rounds)
-    images = count * config.train.batch_size
-    listed = []
-    for method, name, views in found:
-        timing = timings[name]
-        cell = {
-            "stage": f"{name}, as for {method}",
-            "threads": threads,
-            "images": images,
-            "milliseconds": timing.median * 1e3,
-            "quartiles": [timing.low * 1e3, timing.high * 1e3],
-            "images_per_second": images / timing.median,
-            "views_per_second": views * images / timing.median,
-        }
-        if steps:
-            seconds = timings[f"step of {method}"].median
-            cell["step_needs_per_second"] = config.train.batch_size / seconds
-        listed.append(cell)
-    return listed
+    bare = timings[f"{BARE}, 1"].median
+    cells: list[Cell] = []
+    for name, threads in keys:
+        timing = timings[f"{name}, {threads}"]
+        rate = len(anew.items) / timing.median
+        cell = {"stage": name, "threads": threads, "images": len(anew.items)}
+        cell |= {"images_per_second": rate, "times_bare": timing.median / bare}
+        if name in readers:
+            cell["views_per_second"] = rate * len(anew.draws)
+        cells.append(cell | timing.cell())
+    if steps:
+        rate = anew.images_per_step / timings[STEP].median
+        cells.append({"stage": STEP, "images_per_second": rate} | timings[STEP].cell())
+    return cells
 
 
-def with_method(config: ConfigDict, name: str) -> ConfigDict:
-    """The configuration with another method, and DINO's small crops as they should
-    be."""
-    own = config.copy_and_resolve_references()
-    if name == "dino" and config.method.name != "dino":
-        local = tuple(max(round(side * LOCAL), 1) for side in config.data.size)
-        own.method.dino.local_size = local
-    own.method.name = name
-    return own
+class Reader:
+    """The very batches that the first stage of a run is trained with."""
+
+    def __init__(self, config: ConfigDict, dataset: Dataset):
+        self.mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
+        sharding.check_batch(config.train.batch_size, self.mesh)
+        method = assembly.build_method(config, len(dataset.ranks), self.mesh)
+        stage = method.stages[0]
+        self.train: Any = dataset.splits["train"]
+        self.draws = assembly.draws(config, dataset, stage)
+        self._plan = assembly.sampler(config, dataset, stage, 0)
+        self._seed = (config.seed, 0)
+        first = self._plan.batch(0)
+        self.images_per_step = first.size
+        self._steps = -(-IMAGES // first.size)
+        batches = [self._plan.batch(step).ravel() for step in range(self._steps)]
+        self.items: list[int] = np.concatenate(batches).tolist()
+
+    def read(self, threads: int) -> None:
+        """Reads the batches of `items` onto the devices."""
+        for batch in pipeline.training_batches(
+            self.train,
+            self._plan,
+            draws=self.draws,
+            seed=self._seed,
+            first_step=0,
+            steps=self._steps,
+            threads=threads,
+            place=lambda rows: sharding.place_batch(rows, self.mesh),
+        ):
+            jax.block_until_ready(batch)
+
+    def draw(self, item: int) -> None:
+        """Draws all views of an item."""
+        for view, draw in enumerate(self.draws):
+            draw(item, pipeline.generator((*self._seed, view, item)))
 
 
-def _needs(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
-    """Whether the pipeline keeps up with the steps, in words."""
-    if not all("step_needs_per_second" in cell for cell in cells):
-        return ["--steps times the training steps that read these views as well"]
-    said = []
-    for cell in cells:
-        ratio = cell["images_per_second"] / cell["step_needs_per_second"]
-        said.append(
-            f"{cell['stage']}: {cell['images_per_second']:.0f} images per second, "
-            f"{ratio:.1f} times what the step uses with encoder {config.encoder.name}"
-        )
-    return said
-
-
-def _stages(config: ConfigDict, train: Any) -> dict[str, Callable[[int], Any]]:
+def _item_stages(config: ConfigDict, reader: Reader) -> dict[str, Callable[[int], Any]]:
     """What is done to an item, from the least to all but making batches of it."""
     bare = Prepared(
-        train.original(),
+        reader.train.original(),
         size=tuple(config.data.size),
         crop=None,
         equalize=False,
         channels=config.data.channels,
         cache_bytes=0,
     )
-    draw = augmented(train, augmentation(config))
-
-    def augment(item: int) -> np.ndarray:
-        return draw(item, pipeline.generator((config.seed, 0, item)))
-
     return {
-        "decode": train.original().__getitem__,
+        "decode": reader.train.original().__getitem__,
         BARE: bare.__getitem__,
-        "decode, prepare": train.whole,
-        "+ augment": augment,
+        "decode, prepare": reader.train.whole,
+        "+ augment": reader.draw,
     }
 
 
@@ -247,37 +141,25 @@ def _over(function: Callable[[int], Any], items: Sequence[int], threads: int) ->
             pass
 
 
-def _conclusions(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
-    of = {(cell["stage"], cell["threads"]): cell for cell in cells}
-    threads, size = config.data.threads, config.train.batch_size
-    first = of[FULL, threads]["images_per_second"]
-    said = [
-        f"one thread: all of it takes {of[FULL, 1]['times_bare']:.2f} times what "
-        f"decoding and resizing take alone (wanted: at most {WANTED:g})"
-    ]
-    if (KEPT, threads) in of:
-        later = of[KEPT, threads]["images_per_second"]
-        rates = f"{first:.0f} images per second in its first epoch, {later:.0f} later"
-    else:
-        rates = f"{first:.0f} images per second, as data.cache_gib does not hold them"
-    said.append(
-        f"data.threads={threads}: training can have {rates}; bench --what=step "
-        f"--batches={size} tells the samples per second that it uses"
-    )
-    return said
-
-
-def _memory(stream: Stream, steps: int, epochs: int, threads: int) -> Cell:
-    """Memory that the process holds after one epoch and after many."""
-    stream(threads=threads, steps=steps)
-    gc.collect()
-    before = resident_bytes()
-    stream(threads=threads, steps=epochs * steps)
-    gc.collect()
-    return {
-        "stage": "memory",
-        "threads": threads,
-        "epochs": epochs,
-        "before_mib": before / 2**20,
-        "after_mib": resident_bytes() / 2**20,
+def conclusions(config: ConfigDict, cells: Sequence[Cell]) -> list[str]:
+    """What the cells mean for training, in words."""
+    rates = {
+        cell["stage"]: cell["images_per_second"]
+        for cell in cells
+        if cell.get("threads") in (None, config.data.threads)
     }
+    alone = next(cell["times_bare"] for cell in cells if cell["stage"] == FULL)
+    said = f"data.threads={config.data.threads}: training can have {rates[FULL]:.0f} "
+    if KEPT in rates:
+        said += f"images per second in its first epoch, {rates[KEPT]:.0f} later"
+    else:
+        said += "images per second, as data.cache_gib does not hold them"
+    if STEP in rates:
+        said += f"; its step uses {rates[STEP]:.0f}"
+    else:
+        said += "; --steps tells how many its step uses"
+    return [
+        f"one thread: all of it takes {alone:.2f} times what decoding and resizing "
+        "take alone",
+        said,
+    ]

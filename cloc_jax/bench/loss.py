@@ -1,12 +1,11 @@
-"""Benchmark of the loss: value and gradients, by form, batch, width, type and devices.
+"""Benchmark of a loss: value and gradients, by form, batch, width, type and devices.
 
 Beside every time stands the floor: value and gradient of the sum of squared cosines,
-which any loss on cosine similarities has to pay.
+which any loss on cosine similarities has to pay, or of the sum of all distances.
 """
 
 import functools
 from collections.abc import Sequence
-from importlib import util
 from typing import Any
 
 import jax
@@ -15,17 +14,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from cloc_jax import losses
-from cloc_jax.bench.cells import FLOOR, RELEASED, Cell, measure
-from cloc_jax.bench.stopwatch import Program, compiled, interleaved
-from cloc_jax.runtime import crossovers, environment, sharding
-from cloc_jax.runtime.console import console
+from cloc_jax.bench.measurement import FLOOR, Cell, Program, compiled, measure
+from cloc_jax.losses import distances
+from cloc_jax.runtime import sharding
 
-FORMS = ("dense", "sorted", RELEASED)  # timed unless others are asked for
-RELEASED_UP_TO = 512  # beyond, one call takes minutes
+FORMS = ("dense", "sorted")  # of mmnp, timed unless others are asked for
 DENSE_UP_TO = 512  # beyond, it needs gigabytes
+VIEWS = 2  # of an image, in Rank-N-Contrast
 
 
-def bench_loss(
+def bench_mmnp(
     *,
     batches: Sequence[int],
     dims: Sequence[int],
@@ -35,12 +33,12 @@ def bench_loss(
     ranks: int,
     rounds: int,
 ) -> list[Cell]:
-    """Value and both gradients of the loss, for every combination."""
-    known = (*losses.ALGORITHMS, RELEASED)
+    """Value and both gradients of CLOC's loss, for every combination."""
     for algorithm in algorithms:
-        if algorithm not in known:
+        if algorithm not in losses.ALGORITHMS:
             raise ValueError(
-                f"--algorithms has {algorithm!r}; use some of {', '.join(known)}."
+                f"--algorithms has {algorithm!r}; use some of "
+                f"{', '.join(losses.ALGORITHMS)}."
             )
     cells = []
     for count in devices:
@@ -49,8 +47,8 @@ def bench_loss(
             for dim in dims:
                 for batch in batches:
                     sharding.check_batch(batch, mesh)
-                    data = _random_batch(batch, dim, dtype, ranks)
-                    programs = _loss_programs(data, algorithms, mesh)
+                    data = random_batch(batch, dim, dtype, ranks)
+                    programs = mmnp_programs(data, algorithms, mesh)
                     common = {"batch": batch, "dim": dim, "dtype": dtype}
                     common |= {"devices": mesh.size, "ranks": ranks}
                     triplets = _count_triplets(data[1])
@@ -58,7 +56,27 @@ def bench_loss(
     return cells
 
 
-def _random_batch(batch: int, dim: int, dtype: str, ranks: int):
+def bench_rnc(
+    *, batches: Sequence[int], dims: Sequence[int], ranks: int, rounds: int
+) -> list[Cell]:
+    """Value and gradient of Rank-N-Contrast, on one device in float32.
+
+    `batches` are numbers of images; there are `VIEWS` times as many features.
+    """
+    cells = []
+    for dim in dims:
+        for batch in batches:
+            programs = rnc_programs(random_batch(batch * VIEWS, dim, "float32", ranks))
+            common = {"batch": batch, "views": VIEWS, "dim": dim, "dtype": "float32"}
+            common |= {"devices": 1, "ranks": ranks}
+            cells += measure(programs, common, rounds)
+    return cells
+
+
+def random_batch(
+    batch: int, dim: int, dtype: str, ranks: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Embeddings [batch, dim], labels [batch] and margins [ranks - 1]."""
     rng = np.random.default_rng(0)
     embeddings = jnp.asarray(rng.normal(size=(batch, dim)), dtype)
     labels = jnp.asarray(rng.integers(0, ranks, batch), jnp.int32)
@@ -71,25 +89,19 @@ def _count_triplets(labels: jax.Array) -> int:
     return int(sum(n * (n - 1) * (len(labels) - n) for n in counts))
 
 
-def _loss_programs(data, algorithms: Sequence[str], mesh: Mesh) -> dict[str, Any]:
+def mmnp_programs(data, algorithms: Sequence[str], mesh: Mesh) -> dict[str, Program]:
+    """CLOC's loss of a random batch in several forms, and its floor."""
     embeddings, labels, margins = data
-    batch = len(labels)
+    split = sharding.split_batch(mesh)
     placed = (
-        jax.device_put(embeddings, sharding.split_batch(mesh)),
-        jax.device_put(labels, sharding.split_batch(mesh)),
+        jax.device_put(embeddings, split),
+        jax.device_put(labels, split),
         jax.device_put(margins, sharding.copied(mesh)),
-        jax.device_put(jnp.ones(len(labels), bool), sharding.split_batch(mesh)),
+        jax.device_put(jnp.ones(len(labels), bool), split),
     )
-    programs: dict[str, Any] = {
-        FLOOR: compiled(jax.value_and_grad(_squared_cosines), placed[0])
-    }
+    programs = {FLOOR: compiled(jax.value_and_grad(_squared_cosines), placed[0])}
     for algorithm in algorithms:
-        if algorithm == RELEASED:
-            is_possible = mesh.size == 1 and batch <= RELEASED_UP_TO
-            if is_possible and util.find_spec("torch"):
-                programs[RELEASED] = _released(*data)
-            continue
-        if algorithm == "dense" and batch > DENSE_UP_TO:
+        if algorithm == "dense" and len(labels) > DENSE_UP_TO:
             continue
         options: dict[str, Any] = {"algorithm": algorithm}
         loss = functools.partial(losses.mmnp, **options)
@@ -98,48 +110,22 @@ def _loss_programs(data, algorithms: Sequence[str], mesh: Mesh) -> dict[str, Any
     return programs
 
 
+def rnc_programs(data) -> dict[str, Program]:
+    """Rank-N-Contrast of a random batch, whose neighbours are views, and its floor."""
+    embeddings, labels, _ = data
+    features = embeddings.reshape(-1, VIEWS, embeddings.shape[1])
+    gradient = jax.value_and_grad(functools.partial(losses.rnc, temperature=2.0))
+    return {
+        FLOOR: compiled(jax.value_and_grad(_sum_of_distances), embeddings),
+        "sorted": compiled(gradient, features, labels[::VIEWS]),
+    }
+
+
 def _squared_cosines(embeddings: jax.Array) -> jax.Array:
     z = embeddings.astype(jnp.promote_types(embeddings.dtype, jnp.float32))
     unit = z * jax.lax.rsqrt(jnp.sum(z**2, axis=1, keepdims=True))
     return jnp.sum((unit @ unit.T) ** 2)
 
 
-def _released(embeddings, labels, margins) -> Program:
-    import torch
-
-    from cloc_jax.bench import released_loop
-
-    y = torch.tensor(np.asarray(labels)).long()
-    z = torch.tensor(np.asarray(embeddings, np.float32), requires_grad=True)
-    m = torch.tensor(np.asarray(margins, np.float32), requires_grad=True)
-
-    def call():
-        z.grad = m.grad = None
-        released_loop.mmnp_by_columns(z, y, m).backward()
-
-    return Program(call, most_calls=4)
-
-
-def calibrate(*, ranks: int, dim: int, rounds: int) -> int:
-    """Finds the largest batch for which the dense form is faster, and records it."""
-    mesh = sharding.make_mesh(1)
-    dense_up_to = 0
-    for batch in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512):
-        data = _random_batch(batch, dim, "float32", ranks)
-        programs = _loss_programs(data, ("dense", "sorted"), mesh)
-        timings = interleaved(programs, rounds=rounds)
-        dense, by_sorting = timings["dense"].median, timings["sorted"].median
-        console.print(
-            f"batch {batch}: dense {dense * 1e3:.2f}, sorted {by_sorting * 1e3:.2f} ms"
-        )
-        if by_sorting < dense:
-            break
-        dense_up_to = batch
-    folder, backend = environment.cache_folder(), jax.default_backend()
-    crossovers.record(folder, backend, dense_up_to)
-    console.print(
-        f"{backend}: dense up to batch {dense_up_to}, sorted above; recorded in "
-        f"{folder}, where runs with method.cloc.algorithm='auto' find it",
-        soft_wrap=True,
-    )
-    return dense_up_to
+def _sum_of_distances(features: jax.Array) -> jax.Array:
+    return jnp.sum(distances.euclidean(features, features))

@@ -33,12 +33,12 @@ def add_bench(p: argparse.ArgumentParser) -> None:
         "--rounds",
         type=at_least(1),
         default=15,
-        help="timed calls of each program; with --what=data epochs read as well",
+        help="timed calls of each program",
     )
     p.add_argument(
         "--steps",
         action="store_true",
-        help="with --what=data: time the steps that read one, two and ten views, too",
+        help="with --what=data: time the training step that reads them, too",
     )
     loss = p.add_argument_group("of the loss")
     loss.add_argument(
@@ -54,15 +54,10 @@ def add_bench(p: argparse.ArgumentParser) -> None:
     loss.add_argument(
         "--algorithms",
         default="",
-        help="forms of the loss, such as dense,sorted (default: all; released needs "
-        "PyTorch)",
+        help="forms of the loss, some of dense,sorted,blockwise,pallas (default: the "
+        "first two)",
     )
     loss.add_argument("--ranks", type=at_least(2), default=5, help="of the labels")
-    loss.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="record which form of the loss is faster here",
-    )
 
 
 def add_compile(p: argparse.ArgumentParser) -> None:
@@ -98,20 +93,8 @@ def add_compile(p: argparse.ArgumentParser) -> None:
         help="of the dataset, where only its files tell",
     )
     p.add_argument(
-        "--measure",
-        type=at_least(1),
-        default=0,
-        metavar="ROUNDS",
-        help="cpu only: run each program so often too, to compare with the estimate",
+        "--memory",
+        type=float,
+        metavar="BYTES",
+        help="per device, in place of what the maker publishes",
     )
-    figures = p.add_argument_group("the target's figures, in place of the published")
-    for name, what in (
-        ("memory", "bytes per device"),
-        ("float32", "operations per second"),
-        ("bfloat16", "operations per second"),
-        ("bandwidth", "bytes per second from memory"),
-        ("link", "bytes per second to devices of the same host or slice"),
-        ("network", "bytes per second to other hosts or slices"),
-        ("latency", "seconds of each communication"),
-    ):
-        figures.add_argument(f"--{name}", type=float, metavar="X", help=what)

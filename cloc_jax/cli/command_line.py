@@ -356,7 +356,7 @@ COMMANDS = {
         FULL,
     ),
     "compile": Command(
-        "Compile a run for hardware that need not be here, and estimate it.",
+        "Compile a run for hardware that need not be here: memory, communication.",
         (_new_run, bench_flags.add_compile),
         FULL,
     ),

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from cloc_jax.bench import compiled_programs, hlo_costs, roofline, stopwatch, targets
+from cloc_jax.bench import compiled_programs, targets
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
@@ -27,8 +27,7 @@ COLUMNS = (
     "fits",
     "GFLOP",
     "collectives",
-    "kernels",
-    "estimate ms",  # computing + communication
+    "launches",
 )
 
 
@@ -41,23 +40,18 @@ def compile_run(
     batches: Sequence[int] = (),
     counts: Sequence[int] = (),
     kinds: Sequence[str] = PROGRAMS,
-    measured_rounds: int = 0,
 ) -> list[Row]:
-    """Compiles, prints a table and writes compile.json, with a plot of several counts.
+    """Compiles, prints a table and writes compile.json.
 
     Args:
       ranks: of the dataset, where its layout does not tell; 0 for what is known.
       batches: to try from the smallest on, until one does not fit; () for the run's.
       counts: numbers of devices; () for the target's own.
       kinds: of programs, some of PROGRAMS.
-      measured_rounds: times each program runs here afterwards, on a CPU; 0 for none.
     """
     num_ranks = compiled_programs.number_of_ranks(config, ranks)
     batches = sorted(batches) or [config.train.batch_size]
-    if target.platform == targets.CPU:
-        target = roofline.measure_machine(target)
-    figures = target.figures
-    console.print(f"compiling for {target}; figures: {figures.source}", soft_wrap=True)
+    console.print(f"compiling for {target}")
     aims = [targets.of_size(target, n) for n in counts] if counts else [target]
     dividing = {aim: _that_divide(batches, aim) for aim in aims}
     if not any(dividing.values()):
@@ -66,24 +60,16 @@ def compile_run(
             f"a batch of {' or '.join(map(str, batches))} does not divide over the "
             f"devices; use a multiple of {fewest}, such as --batches={8 * fewest}."
         )
-    written: Row = {
-        "figures": figures._asdict(),
-        "environment": environment.environment(),
-        "programs": [],
-    }
+    written: Row = {"environment": environment.environment(), "programs": []}
     rows: list[Row] = written["programs"]
     folder.mkdir(parents=True, exist_ok=True)
     for aim, fitting in dividing.items():
-        rows += _of_target(config, aim, num_ranks, fitting, kinds, measured_rounds)
+        rows += _of_target(config, aim, num_ranks, fitting, kinds)
         write_json(folder / "compile.json", written)  # the next may take long
     console.print(table(rows))
-    for line in [*launches_and_casts(rows), *largest_that_fit(rows)]:
+    for line in largest_that_fit(rows):
         console.print(line)
     console.print(f"rows  {folder / 'compile.json'}", soft_wrap=True)
-    if len({row["devices"] for row in rows}) > 1:
-        path = folder / "compile-scaling.png"
-        roofline.scaling(path, [r for r in rows if r["program"].startswith("step")])
-        console.print(f"plot  {path} (an estimate)", soft_wrap=True)
     return rows
 
 
@@ -99,14 +85,14 @@ def _that_divide(batches: Sequence[int], target: targets.Target) -> list[int]:
     return fitting
 
 
-def _of_target(config, target, num_ranks, batches, kinds, measured_rounds) -> list[Row]:
+def _of_target(config, target, num_ranks, batches, kinds) -> list[Row]:
     mesh = sharding.mesh_of(targets.mesh_devices(target), config.mesh.shape)
     rows: list[Row] = []
     for batch in batches:
         changed = config.copy_and_resolve_references()
         changed.train.batch_size = batch
         found = [
-            _row(changed, program, target, measured_rounds)
+            _row(program, target)
             for program in compiled_programs.programs(changed, num_ranks, mesh)
             if _kind(program.name) in kinds
         ]
@@ -121,7 +107,7 @@ def _kind(name: str) -> str:
     return "evaluation" if kind == "embeddings" else kind
 
 
-def _row(config, program, target: targets.Target, measured_rounds: int) -> Row:
+def _row(program: compiled_programs.Program, target: targets.Target) -> Row:
     row: Row = {
         "program": program.name,
         "target": str(target),
@@ -131,73 +117,14 @@ def _row(config, program, target: targets.Target, measured_rounds: int) -> Row:
     where = f"{program.name}, batch {program.batch}, {target}"
     with console.status(f"compiling {where}"):
         try:
-            compiled, costs = compiled_programs.compile_program(
-                program, target.platform
-            )
+            costs = compiled_programs.compile_program(program, target.platform)
         except compiled_programs.TooLarge as error:
             console.print(f"  {where}: does not fit")
             return row | {"fits": False, "error": str(error)}
     seconds = costs.trace_seconds + costs.compile_seconds
     console.print(f"  {where}: {seconds:.0f} s")  # all may take long
-    guess = roofline.estimate(costs, target, config.encoder.dtype)
-    row |= {
-        "trace_seconds": costs.trace_seconds,
-        "compile_seconds": costs.compile_seconds,
-        "arguments": costs.arguments,
-        "outputs": costs.outputs,
-        "temporaries": costs.temporaries,
-        "peak": costs.peak,
-        "memory": target.figures.memory,
-        "fits": costs.peak <= target.figures.memory,
-        "flops": costs.flops,
-        "bytes_accessed": costs.bytes_accessed,
-        "collectives": hlo_costs.summarise(costs.collectives),
-        "kernels": dict(costs.kernels),
-        "launches": costs.launches,
-        "casts": dict(costs.casts),
-        "estimate": guess._asdict()
-        | {
-            "computing": guess.computing,
-            "step": guess.step,
-            "samples_per_second": program.batch / guess.step if guess.step else 0.0,
-        },
-    }
-    if measured_rounds:
-        row["measured_seconds"] = _measure(program, compiled, measured_rounds)
-    return row
-
-
-def _measure(program, compiled, rounds: int) -> float:
-    """Median seconds of a call on zeros, which only a CPU target can run."""
-    import jax
-
-    fresh = compiled_programs.zeros(program)
-    held = [fresh()]
-
-    def call() -> None:
-        result = jax.block_until_ready(compiled(*held[0]))
-        if program.is_step:  # it donates its carry
-            held[0] = (result, *held[0][1:])
-
-    programs = {program.name: stopwatch.Program(call)}
-    return stopwatch.interleaved(programs, rounds=rounds)[program.name].median
-
-
-def launches_and_casts(rows: Sequence[Row]) -> list[str]:
-    """What each program starts, and which numbers it changes to another type."""
-    said = []
-    for row in rows:
-        if "error" in row:
-            continue
-        casts = [
-            f"{sums['count']} {kinds} of {sums['elements']:,} numbers"
-            for kinds, sums in row["casts"].items()
-        ]
-        said.append(
-            f"{row['program']}, batch {row['batch']}, {row['target']}: "
-            f"{row['launches']} launches; casts: {', '.join(casts) or 'none'}"
-        )
-    return said
+    fits = costs.peak <= target.memory
+    return row | {"memory": target.memory, "fits": fits} | costs._asdict()
 
 
 def largest_that_fit(rows: Sequence[Row]) -> list[str]:
@@ -218,36 +145,27 @@ def largest_that_fit(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The programs as rows: memory in MiB per device, estimates in milliseconds."""
+    """The programs as rows: memory in MiB per device."""
     shown = Table(box=None, pad_edge=False)
-    has_times = any("measured_seconds" in row for row in rows)
-    names = [*COLUMNS, *(["measured ms"] if has_times else [])]
-    for name in names:
-        shown.add_column(name, justify="left" if name == "kernels" else "right")
+    for name in COLUMNS:
+        shown.add_column(name, justify="right")
     for row in rows:
         start = (row["target"], row["program"], str(row["batch"]))
         if "error" in row:
             shown.add_row(*start, "", "", "", "", "", "no")
             continue
-        guess = row["estimate"]
-        cells = [
+        sizes = [row[k] for k in ("arguments", "outputs", "temporaries", "peak")]
+        shown.add_row(
+            *start,
             f"{row['trace_seconds']:.0f}+{row['compile_seconds']:.0f}",
-            *(
-                f"{row[k] / MIB:.1f}"
-                for k in ("arguments", "outputs", "temporaries", "peak")
-            ),
+            *(f"{size / MIB:.1f}" for size in sizes),
             "yes" if row["fits"] else "no",
-            f"{row['flops'] / 1e9:.3g}",
+            f"{row['flops'] / 1e9:.3g}" if row["flops"] else "",
             "\n".join(
                 f"{sums['count']} {kind} {sums['bytes'] / MIB:.3g}"
                 for kind, sums in row["collectives"].items()
             )
             or "none",
-            "\n".join(f"{n} {name}" for name, n in row["kernels"].items()) or "none",
-            f"{guess['computing'] * 1e3:.3g}+{guess['communication'] * 1e3:.3g}",
-        ]
-        if has_times:
-            seconds = row.get("measured_seconds")
-            cells.append(f"{seconds * 1e3:.3g}" if seconds else "")
-        shown.add_row(*start, *cells)
+            str(row["launches"]),
+        )
     return shown

@@ -169,16 +169,8 @@ def run_bench(request: Request) -> int:
             f"--dtypes is {arguments.dtypes}; use some of float32, bfloat16, float16."
         )
     environment.set_up_libraries(is_joint=False)
-    from cloc_jax.bench import loss
     from cloc_jax.cli import bench
 
-    if arguments.calibrate:
-        loss.calibrate(
-            ranks=arguments.ranks,
-            dim=arguments.dims[0],
-            rounds=arguments.rounds,
-        )
-        return 0
     bench.bench(
         arguments.what,
         request.config,
@@ -207,15 +199,9 @@ def run_compile(request: Request) -> int:
         raise ValueError(
             f"--programs is {asked.programs}; use some of step, evaluation, loss."
         )
-    overrides = {name: getattr(asked, name) for name in targets.OVERRIDES}
-    target = targets.parse(asked.target, overrides)
+    target = targets.parse(asked.target, asked.memory)
     for count in asked.scaling:
         targets.of_size(target, count)
-    if asked.measure and target.platform != targets.CPU:
-        raise ValueError(
-            f"--measure runs the programs, and {target} is not here; use it with "
-            "--target=cpu:2."
-        )
     targets.set_up(target, max(asked.scaling, default=0))
     from cloc_jax.cli import compile
 
@@ -227,7 +213,6 @@ def run_compile(request: Request) -> int:
         batches=asked.batches,
         counts=asked.scaling,
         kinds=kinds,
-        measured_rounds=asked.measure,
     )
     return 0
 

@@ -14,7 +14,7 @@ from cloc_jax import losses, methods
 from cloc_jax.data import samplers, view_recipes
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, KeptFeatures, augmented
-from cloc_jax.runtime import crossovers, environment, sharding
+from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import encoder, kept_features, optimizer
 from cloc_jax.training.dataset import (
@@ -193,11 +193,8 @@ def loss_form(config: ConfigDict, mesh: Mesh) -> str:
         )
     if asked != "auto":
         return asked
-    recorded = crossovers.read(environment.cache_folder())
     batch = config.train.batch_size
-    return losses.choose_algorithm(
-        batch, platform, losses.DENSE_UP_TO | recorded, -(-batch // mesh.size)
-    )
+    return losses.choose_algorithm(batch, platform, anchors=-(-batch // mesh.size))
 
 
 def sampler(

@@ -4,69 +4,25 @@ import json
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from golden_losses import CASES
 from launching import TINY, launch, launched
 from tiny_runs import tiny
 
-from cloc_jax import losses
-from cloc_jax.bench import cells, loss, stopwatch
+from cloc_jax.bench import loss, measurement, step
 from cloc_jax.cli import bench as job
-from cloc_jax.runtime import crossovers, sharding
+from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
 
 EIGHT = "--xla_force_host_platform_device_count=8"
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_released_loop_equals_the_golden_values(case):
-    torch = pytest.importorskip("torch", reason="the optional extra `parity`")
-    from cloc_jax.bench.released_loop import mmnp_by_columns
-
-    z = torch.tensor(case["z"], dtype=torch.float64, requires_grad=True)
-    value = mmnp_by_columns(
-        z, torch.tensor(case["y"]).long(), torch.tensor(case["margins"])
-    )
-    value.backward()
-    np.testing.assert_allclose(value.item(), case["official"], rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(z.grad, case["grad_z"], rtol=1e-8, atol=1e-12)
-
-
-def test_the_loop_of_rnc_equals_the_loss():
-    torch = pytest.importorskip("torch", reason="the optional extra `parity`")
-    from cloc_jax.bench.released_loop import rnc_by_columns
-
-    rng = np.random.default_rng(0)
-    features, labels = rng.normal(size=(6, 2, 5)), np.asarray([0, 3, 1, 1, 2, 0])
-    z = torch.tensor(features, requires_grad=True)
-    value = rnc_by_columns(z, torch.tensor(labels), 2.0)
-    value.backward()
-    with jax.enable_x64(True):
-        ours, slope = jax.value_and_grad(losses.rnc)(
-            jnp.asarray(features), jnp.asarray(labels), temperature=2.0
-        )
-    np.testing.assert_allclose(value.item(), ours, rtol=1e-12)
-    np.testing.assert_allclose(z.grad, slope, rtol=1e-9, atol=1e-14)
-
-
-def test_ratios_compare_what_has_the_same_size():
-    def cell(algorithm, milliseconds, **changes):
-        common = {"batch": 8, "dim": 4, "dtype": "float32", "devices": 1}
-        return common | {"algorithm": algorithm, "milliseconds": milliseconds} | changes
-
-    found = [cell("sorted", 2.0), cell("sorted", 1.0, batch=9), cell("released", 60.0)]
-    assert cells.ratios(found) == [
-        "batch 8, width 4, float32: released takes 30 times as long as sorted"
-    ]
-
-
 def test_programs_are_timed_in_turn():
     order = []
     programs = {
-        name: stopwatch.Program(lambda name=name: order.append(name)) for name in "abc"
+        name: measurement.Program(lambda name=name: order.append(name))
+        for name in "abc"
     }
-    timings = stopwatch.interleaved(programs, rounds=4, warm_up=1)
+    timings = measurement.interleaved(programs, rounds=4, warm_up=1)
     assert order == list("abc") * 5
     assert list(timings) == list("abc")
     assert all(0 <= t.low <= t.median <= t.high for t in timings.values())
@@ -75,14 +31,29 @@ def test_programs_are_timed_in_turn():
 def test_collectives_and_memory_are_read_from_the_program():
     mesh = sharding.make_mesh(8)
     x = jax.device_put(jnp.ones((16, 64), jnp.float32), sharding.split_batch(mesh))
-    total = stopwatch.compiled(lambda x: jnp.sum(jnp.sin(x)), x)
-    assert stopwatch.collectives(total) == {"all-reduce": 1}
-    alone = stopwatch.compiled(jnp.sin, jnp.ones((4, 4), jnp.float32))
-    assert stopwatch.collectives(alone) == {}
-    big = stopwatch.compiled(
-        lambda x: jnp.linalg.norm(jnp.sin(x @ x.T) @ x), jnp.ones((256, 8), jnp.float32)
-    )
-    assert stopwatch.temporary_bytes(big) >= 256 * 256 * 4
+    programs = {
+        "total": measurement.compiled(lambda x: jnp.sum(jnp.sin(x)), x),
+        "alone": measurement.compiled(jnp.sin, jnp.ones((4, 4), jnp.float32)),
+        "big": measurement.compiled(
+            lambda x: jnp.linalg.norm(jnp.sin(x @ x.T) @ x),
+            jnp.ones((256, 8), jnp.float32),
+        ),
+    }
+    total, alone, big = measurement.measure(programs, {"batch": 16}, rounds=1)
+    assert total["collectives"] == {"all-reduce": 1} and alone["collectives"] == {}
+    assert big["temporary_mib"] >= 256 * 256 * 4 / 2**20
+    rate = 16 / (big["milliseconds"] / 1e3)
+    assert big["samples_per_second"] == pytest.approx(rate)
+
+
+def test_times_are_multiples_of_the_floor():
+    programs = {"floor": measurement.Program(lambda: None)}
+    programs["slow"] = measurement.Program(lambda: sum(range(10**5)))
+    floor, slow = measurement.measure(programs, {"batch": 1}, rounds=3, triplets=7)
+    assert floor["times_floor"] == 1 and "triplets_per_second" not in floor
+    ratio = slow["milliseconds"] / floor["milliseconds"]
+    assert slow["times_floor"] == pytest.approx(ratio) and ratio > 1
+    assert slow["triplets_per_second"] == pytest.approx(7e3 / slow["milliseconds"])
 
 
 @pytest.mark.slow
@@ -107,7 +78,6 @@ def test_loss_benchmark_through_launch(tmp_path):
         communicates = bool(row["collectives"])
         assert communicates == (row["devices"] == 8)
     assert {r["algorithm"] for r in rows} == {"floor", "dense", "sorted"}
-    assert (tmp_path / "bench" / "bench-loss.png").exists()
     assert "times floor" in process.stdout
 
 
@@ -119,7 +89,6 @@ def test_the_benchmark_of_rnc_through_launch(tmp_path):
         "--loss=rnc",
         "--batches=8",
         "--dims=4",
-        "--algorithms=sorted",
         "--rounds=2",
         "--run=bench",
         cwd=tmp_path,
@@ -129,16 +98,10 @@ def test_the_benchmark_of_rnc_through_launch(tmp_path):
     assert all(row["views"] == 2 and row["milliseconds"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"algorithms": ["dense"]}, "--algorithms has dense; with --loss=rnc"),
-        ({"devices": [8]}, "on one device in float32"),
-    ],
-)
-def test_mistakes_with_rnc(change, message, tmp_path):
+@pytest.mark.parametrize("change", [{"algorithms": ["dense"]}, {"devices": [8]}])
+def test_mistakes_with_rnc(change, tmp_path):
     grid = {"batches": [8], "dims": [4], "ranks": 3, "rounds": 1, "devices": [1]}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="on one device in float32 and has one form"):
         job.bench("loss", tiny(), tmp_path, of="rnc", **grid | change)
 
 
@@ -159,29 +122,23 @@ def test_scaling_benchmark_through_launch(tmp_path):
     assert rows[0]["collectives"] == {} and rows[1]["collectives"]["all-reduce"] > 0
 
 
-def test_calibration_is_found_by_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    small, large = (tiny(train__batch_size=size) for size in (64, 128))
-    mesh = sharding.make_mesh(1)
-    assert assembly.loss_form(small, mesh) == "sorted"
-    crossovers.record(tmp_path / "cloc_jax", "cpu", 100)
-    crossovers.record(tmp_path / "cloc_jax", "tpu", 7)
+def test_the_form_of_the_loss_that_runs_take():
+    mesh, spread = sharding.make_mesh(1), sharding.make_mesh(8)
+    small, large = tiny(train__batch_size=32), tiny(train__batch_size=2**15)
     assert assembly.loss_form(small, mesh) == "dense"
-    assert assembly.loss_form(large, mesh) == "sorted"
-    whole, spread = tiny(train__batch_size=2**15), sharding.make_mesh(8)
-    assert assembly.loss_form(whole, mesh) == "blockwise"
-    assert assembly.loss_form(whole, spread) == "sorted"
+    assert assembly.loss_form(tiny(train__batch_size=64), mesh) == "sorted"
+    assert assembly.loss_form(large, mesh) == "blockwise"
+    assert assembly.loss_form(large, spread) == "sorted"
     small.method.cloc.algorithm = "sorted"  # asked for, so nothing is chosen
     assert assembly.loss_form(small, mesh) == "sorted"
-    assert crossovers.read(tmp_path / "cloc_jax") == {"cpu": 100, "tpu": 7}
 
 
-@pytest.mark.parametrize("damage", ["", "[1]", '{"cpu": "many"}', '{"cpu": 4'])
-def test_a_damaged_calibration_is_as_none(tmp_path, damage):
-    (tmp_path / crossovers.NAME).write_text(damage)
-    assert crossovers.read(tmp_path) == {}
-    crossovers.record(tmp_path, "cpu", 100)
-    assert crossovers.read(tmp_path) == {"cpu": 100}
+@pytest.mark.parametrize("method", ["mwr", "simclr"])
+def test_the_step_needs_no_dataset(method):
+    config = tiny(method__name=method, data__name="folder", data__root="nowhere")
+    config.method.mwr.hidden = 8
+    (cell,) = step.bench_step(config, batches=[8], meshes=[(2,)], ranks=4, rounds=1)
+    assert (cell["batch"], cell["devices"]) == (8, 2) and cell["collectives"]
 
 
 @pytest.mark.parametrize(
@@ -220,4 +177,4 @@ def test_mistakes_that_need_the_devices(change, message):
         "rounds": 1,
     }
     with pytest.raises(ValueError, match=message):
-        loss.bench_loss(**grid | change)
+        loss.bench_mmnp(**grid | change)

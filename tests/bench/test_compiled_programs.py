@@ -9,7 +9,7 @@ import pytest
 from launching import TINY, launch, launched
 from tiny_runs import stage_parts, tiny
 
-from cloc_jax.bench import compiled_programs, hlo_costs, targets
+from cloc_jax.bench import compiled_programs, targets
 from cloc_jax.cli import compile as compile_job
 from cloc_jax.runtime import sharding
 
@@ -58,11 +58,12 @@ def test_frozen_encoders_take_features():
 def test_the_loss_gathers_and_scatters_embeddings_once():
     config = tiny(mesh__devices=8, encoder__widths=(2, 4, 4, 6))
     *_, loss = compiled_programs.programs(config, 5, mesh_of(8))
-    _, costs = compiled_programs.compile_program(loss, "cpu")
-    sums = hlo_costs.summarise(costs.collectives)
-    assert sums["reduce-scatter"] == {"count": 1, "bytes": 8 * 6 * 4}
-    gathered = [c for c in costs.collectives if c.kind == "all-gather"]
-    assert max(c.bytes for c in gathered) == 8 * 6 * 4
+    costs = compiled_programs.compile_program(loss, "cpu")
+    # The embeddings' gradients: each device keeps its share. Labels and the mask of
+    # the batch are gathered beside the embeddings.
+    assert costs.collectives["reduce-scatter"] == {"count": 1, "bytes": 6 * 4}
+    gathered = costs.collectives["all-gather"]["bytes"]
+    assert 8 * 6 * 4 <= gathered <= 8 * 6 * 4 + 3 * 8 * 4
     assert costs.peak >= costs.arguments > 0 and costs.flops > 0
 
 
@@ -71,9 +72,9 @@ def test_the_loss_gathers_and_scatters_embeddings_once():
 def test_batch_norm_reduces_once_per_layer_and_direction_at_most(kind, most):
     config = tiny(mesh__devices=8, encoder__batch_norm=kind)
     step = next(compiled_programs.programs(config, 5, mesh_of(8)))
-    _, costs = compiled_programs.compile_program(step, "cpu")
-    sums = hlo_costs.summarise(costs.collectives)
-    assert 1 <= sums["all-reduce"]["count"] <= most  # nine layers, loss and gradients
+    costs = compiled_programs.compile_program(step, "cpu")
+    # Nine layers, loss and gradients.
+    assert 1 <= costs.collectives["all-reduce"]["count"] <= most
 
 
 def test_ranks_are_known_or_asked_for():
@@ -108,7 +109,6 @@ def test_batches_that_do_not_divide_are_left_out_by_name(capsys):
     "arguments, message",
     [
         (["--target=k80"], "--target is 'k80'; use a name and its devices"),
-        (["--target=h100", "--measure=3"], "--measure runs the programs, and h100:1"),
         (["--programs=all"], "--programs is all; use some of step"),
         (["--target=h100", "--scaling=8,12"], "a multiple of 8"),
         (["--target=cpu:8", "--batches=4,12"], "4 or 12 does not divide over the dev"),
@@ -128,7 +128,6 @@ def test_through_launch(tmp_path):
         "--target=cpu:2",
         "--scaling=1,2",
         "--batches=8,16",
-        "--measure=2",
         "--run=here",
         cwd=tmp_path,
     )
@@ -137,12 +136,9 @@ def test_through_launch(tmp_path):
     assert [r["program"] for r in rows if r["devices"] == 2] == CLOC * 2
     for r in rows:
         assert r["fits"] and r["peak"] > 0 and r["flops"] > 0
-        assert r["measured_seconds"] > 0 and r["estimate"]["step"] > 0
-        assert r["launches"] > 0 and r["casts"] == {}  # all in float32
+        assert r["launches"] > 0 and r["compile_seconds"] > 0
         assert bool(r["collectives"]) == (r["devices"] == 2)
     assert "cpu:2: the largest batch that fits, of those tried, is 16" in process.stdout
-    assert (tmp_path / "here/compile-scaling.png").exists()
-    assert not list(tmp_path.glob("here/*.jsonl"))
 
 
 @pytest.mark.tpu_compile

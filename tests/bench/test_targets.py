@@ -57,18 +57,16 @@ def test_mistakes(text, message):
         targets.parse(text)
 
 
-def test_published_figures_can_be_overridden():
-    published = targets.parse("h100:8").figures
-    changed = targets.parse("h100:8", {"link": 1e9, "memory": None}).figures
-    assert changed == published._replace(link=1e9)
-    assert targets.of_size(targets.parse("h100", {"link": 1e9}), 64).figures == changed
-    assert set(targets.OVERRIDES) | {"source"} == set(published._fields)
+def test_published_memory_can_be_overridden():
+    assert targets.parse("h100:8").memory == 80e9
+    less = targets.parse("h100", 7e9)
+    assert less.memory == targets.of_size(less, 64).memory == 7e9
 
 
 def test_devices_of_a_cpu_share_one_machine():
-    two, eight = (targets.parse(f"cpu:{n}", {"float32": 8.0 / n}) for n in (2, 8))
-    assert two.figures.memory == 4 * eight.figures.memory
-    assert targets.of_size(two, 8).figures == eight.figures
+    two, eight = targets.parse("cpu:2"), targets.parse("cpu:8")
+    assert two.memory == 4 * eight.memory
+    assert targets.of_size(two, 8) == eight
 
 
 def test_what_is_missing_is_named(monkeypatch):
@@ -79,8 +77,8 @@ def test_what_is_missing_is_named(monkeypatch):
         targets.set_up(targets.parse("h100:8"))
 
 
-def test_a_gpu_is_described_by_its_figures():
-    text = targets.describe_gpu(targets.parse("h100", {"memory": 7e9}))
+def test_a_gpu_is_described_to_the_compiler():
+    text = targets.describe_gpu(targets.parse("h100", 7e9))
     assert "cuda_compute_capability { major: 9 minor: 0 }" in text
     assert "device_memory_size: 7000000000\n" in text
     assert "core_count: 132\n" in text

@@ -1,7 +1,18 @@
-"""How often a compiled program starts a kernel, read from its text."""
+"""What only the text of a compiled program tells: communications and launches."""
 
+import math
 import re
 
+COLLECTIVES = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+)
+# An asynchronous one is read where it is done: there its shape is that of the result.
+_COLLECTIVE = re.compile(rf"= (\(.*\)|\S+) ({'|'.join(COLLECTIVES)})(?:-done)?\(")
+_SHAPE = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"= (?:\(.*?\)|\S+) ([a-z][\w-]*)\((.*)$")
 _CALLED = re.compile(r"(?:body|condition|to_apply|calls)=%?([\w.-]+)")
@@ -22,7 +33,24 @@ _FREE = {
 }
 
 
-def count(text: str) -> int:
+def read_collectives(text: str) -> dict[str, dict[str, int]]:
+    """Number of the communications of each kind, and bytes of their results.
+
+    Bytes are per device; communications within loops count once.
+    """
+    sums: dict[str, dict[str, int]] = {}
+    for shape, kind in _COLLECTIVE.findall(text):
+        of_kind = sums.setdefault(kind, {"count": 0, "bytes": 0})
+        of_kind["count"] += 1
+        of_kind["bytes"] += sum(
+            math.prod(int(n) for n in sizes.split(",") if n)
+            * max(int(bits or 8) // 8, 1)
+            for bits, sizes in _SHAPE.findall(shape)
+        )
+    return {kind: sums[kind] for kind in COLLECTIVES if kind in sums}
+
+
+def count_launches(text: str) -> int:
     """Kernels, copies and communications that an optimized program starts.
 
     Loops count by their rounds (once where the compiler does not know how many), and of
@@ -35,12 +63,12 @@ def count(text: str) -> int:
             name = head[2]
             computations[name] = []
             entry = name if head[1] else entry
-        elif name and (found := _INSTRUCTION.search(line)):
-            computations[name].append((found[1], found[2]))
-    return _of_computation(entry, computations)
+        elif name and (instruction := _INSTRUCTION.search(line)):
+            computations[name].append((instruction[1], instruction[2]))
+    return _launches_of(entry, computations)
 
 
-def _of_computation(name: str, computations: dict[str, list[tuple[str, str]]]) -> int:
+def _launches_of(name: str, computations: dict[str, list[tuple[str, str]]]) -> int:
     total = 0
     for kind, rest in computations.get(name, ()):
         if kind in _FREE or kind.endswith("-done"):
@@ -49,13 +77,11 @@ def _of_computation(name: str, computations: dict[str, list[tuple[str, str]]]) -
             branches = _TWO_BRANCHES.findall(rest)
             if listed := _BRANCHES.search(rest):
                 branches = [branch.strip(" %") for branch in listed[1].split(",")]
-            total += max(_of_computation(b, computations) for b in branches)
+            total += max(_launches_of(b, computations) for b in branches)
         elif kind in ("while", "call"):
             rounds = _ROUNDS.search(rest)
-            inside = sum(
-                _of_computation(called, computations)
-                for called in _CALLED.findall(rest)
-            )
+            called = _CALLED.findall(rest)
+            inside = sum(_launches_of(c, computations) for c in called)
             total += inside * (int(rounds[1]) if rounds else 1)
         else:
             total += 1

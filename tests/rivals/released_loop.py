@@ -1,4 +1,4 @@
-"""Losses as loops over columns, in PyTorch: what `bench` compares with.
+"""Losses as loops over columns, in PyTorch: what ours are compared with.
 
 The released codes of CLOC and of RnC walk over the columns of the similarity matrix and
 take each as the positive of all anchors. These are those ways of working in our own

@@ -1,4 +1,4 @@
-"""A training step of ResNet in PyTorch: what `bench --what=step` compares with.
+"""A training step of ResNet in PyTorch: what ours is compared with.
 
 The network is that of `transformers`, the head and the loss those of the method `ce`,
 the optimizer Adam. PyTorch and transformers are optional packages.
