@@ -60,7 +60,8 @@ def main(words: list[str]) -> int:
         arguments = command_line.parser(job).parse_intermixed_args(own)
         config = read_settings(settings, command_line.COMMANDS[job].settings, job)
         file = config_flags.get_config_filename(flags.FLAGS["config"])
-        name = pathlib.Path(file).stem
+        file, _, variant = file.partition(":")
+        name = "_".join(filter(None, (pathlib.Path(file).stem, variant)))
         return RUNNERS[job](Request(arguments, config, name, settings, schema))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

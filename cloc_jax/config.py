@@ -434,6 +434,16 @@ def _stage(
 # --- what several files in configs/ share ---
 
 
+def check_variant(given: str, *known: str) -> None:
+    """ValueError where --config=FILE.py:given names no variant of that file."""
+    if given not in known:
+        some = ", ".join(f":{name}" if name else "none" for name in known)
+        raise ValueError(
+            f"this configuration has no variant {given!r}; it has {some}, given as "
+            f"--config=FILE.py:{known[-1]}."
+        )
+
+
 def use_imagenet_encoder(config: ConfigDict) -> None:
     """Sets the paper's encoder, a ResNet-50 whose ImageNet weights are downloaded."""
     config.encoder.name = "resnet50"

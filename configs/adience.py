@@ -7,13 +7,23 @@ The root is the folder with aligned/ and the fold files; see data/adience/README
 in the paper: 224x224, flips, affine changes and colour jitter, 8-13|15-20 as the
 critical boundary, an ImageNet ResNet-50. It reports accuracy 0.6302 and MAE 0.41, the
 mean of the folds.
+
+`configs/adience.py:frozen` trains on the frozen features of an ImageNet ResNet-50,
+which needs no GPU; they are computed once and serve all five folds.
 """
 
-from configs import paper
+from cloc_jax.config import (
+    check_variant,
+    default_config,
+    freeze_encoder,
+    use_imagenet_encoder,
+)
 
 
-def get_config():
-    config = paper.get_config()
+def get_config(variant=""):
+    check_variant(variant, "", "frozen")
+    config = default_config()
+    use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.6302, MAE 0.41, mean of five folds"
     config.data.name = "adience"
     config.data.critical = ("8-13|15-20",)
@@ -27,4 +37,7 @@ def get_config():
     config.augment.contrast = 0.2
     config.augment.saturation = 0.2
     config.augment.hue = 0.02
+    if variant == "frozen":
+        config.expect = "below the paper, which fine-tunes the encoder"
+        freeze_encoder(config, max_epochs=60)
     return config

@@ -7,13 +7,24 @@ also on aligning the faces. `--config.data.bin=1` to 5 says how many years make 
 the paper's comparison has 3, which gives 28 classes. Like the paper, train and val are
 merged. With an ImageNet VGG16 it reports MAE 6.094, 3.134, 2.018, 1.471 and 1.121 in
 classes of 1 to 5 years.
+
+`configs/clap2015.py:frozen` trains on the frozen features of an ImageNet ResNet-50 (the
+paper has a VGG16, with twice as many), which needs no GPU; they are computed once, for
+classes of any number of years.
 """
 
-from configs import paper
+from cloc_jax.config import (
+    check_variant,
+    default_config,
+    freeze_encoder,
+    use_imagenet_encoder,
+)
 
 
-def get_config():
-    config = paper.get_config()
+def get_config(variant=""):
+    check_variant(variant, "", "frozen")
+    config = default_config()
+    use_imagenet_encoder(config)
     config.expect = (
         "the paper: MAE 2.018 in classes of 3 years (6.094, 3.134, 1.471, 1.121 for 1, "
         "2, 4, 5)"
@@ -30,4 +41,7 @@ def get_config():
     config.augment.scale = 0.1
     config.augment.brightness = 0.1
     config.augment.contrast = 0.2
+    if variant == "frozen":
+        config.expect = "below the paper, which fine-tunes the encoder"
+        freeze_encoder(config, max_epochs=60)
     return config

@@ -8,12 +8,22 @@ other names give `--config.data.order="('mild','moderate','severe')"`. Splits ar
 automatically, or taken from `root/{train,val,test}/<rank>/`. A table has a column of
 paths and one of labels, and may have one of splits and one of patients; data.columns
 names them. For grey images add `--config.data.channels=1`.
+
+    python launch.py check --config=configs/folder.py:frozen \
+        --config.data.root=my_images
+    python launch.py --config=configs/folder.py:frozen --config.data.root=my_images
+
+`configs/folder.py:frozen` needs no GPU: it trains on the frozen features of an ImageNet
+ResNet-50, which are computed once; after that a run takes seconds to minutes. The
+weights are downloaded; --config.encoder.weights=FILE takes them from a file
+(docs/weights.md). docs/own_images.md goes through all of it.
 """
 
-from cloc_jax.config import default_config
+from cloc_jax.config import check_variant, default_config, freeze_encoder
 
 
-def get_config():
+def get_config(variant=""):
+    check_variant(variant, "", "frozen")
     config = default_config()
     config.data.name = "folder"
     config.data.size = (128, 128)
@@ -23,4 +33,8 @@ def get_config():
     config.augment.scale = 0.1
     config.augment.brightness = 0.1
     config.augment.contrast = 0.2
+    if variant == "frozen":
+        config.data.size = (224, 224)  # the size that the network was trained on
+        freeze_encoder(config, max_epochs=60)
+        config.train.batch_size = 64  # fits small sets too
     return config

@@ -7,13 +7,24 @@ blur and colour jitter, 1|2 as the critical boundary, an ImageNet ResNet-50. It 
 accuracy 0.7379 and MAE 0.4078. The paper's label noise:
 
     --config.data.relabel="('1>2:0.6','2>1:0.3')"
+
+`configs/idrid.py:frozen` trains on the frozen features of an ImageNet ResNet-50, which
+are computed once; after that a run takes seconds, and `launch.py sweep` trains many
+methods and seeds.
 """
 
-from configs import paper
+from cloc_jax.config import (
+    check_variant,
+    default_config,
+    freeze_encoder,
+    use_imagenet_encoder,
+)
 
 
-def get_config():
-    config = paper.get_config()
+def get_config(variant=""):
+    check_variant(variant, "", "frozen")
+    config = default_config()
+    use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.7379, MAE 0.4078"
     config.data.name = "idrid"
     config.data.critical = ("1|2",)
@@ -26,4 +37,9 @@ def get_config():
     config.augment.saturation = 0.2
     config.augment.hue = 0.02
     config.train.batch_size = 32  # of 372 training images
+    if variant == "frozen":
+        config.expect = "below the paper, which fine-tunes the encoder"
+        freeze_encoder(config, max_epochs=60)
+        config.train.batch_size = 64  # of 372 training images
+        config.train.monitor = "accuracy"
     return config

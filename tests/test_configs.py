@@ -25,17 +25,19 @@ from cloc_jax.runtime.dotted_names import flatten
 from cloc_jax.sweeps import run_plan
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import build_dataset
+from configs import official
 
 FOLDER = pathlib.Path(launch.__file__).parent / "configs"
-FILES = sorted(
-    ".".join(p.relative_to(FOLDER).with_suffix("").parts)
-    for p in FOLDER.glob("**/[a-z]*.py")
-)
-OFFICIAL = [
-    name.removeprefix("official.")
-    for name in FILES
-    if name.startswith("official.") and name != "official.recipe_parts"
+OFFICIAL = list(official.RECIPES)
+NAMES = [p.stem for p in sorted(FOLDER.glob("[a-z]*.py")) if p.stem != "official"]
+VARIANTS = [
+    *((name, variant) for name in NAMES for variant in ("", "frozen")),
+    *(("official", name) for name in OFFICIAL),
 ]
+
+
+def config_of(name, variant):
+    return importlib.import_module(f"configs.{name}").get_config(variant)
 
 
 def test_the_papers_values_are_the_defaults():
@@ -65,9 +67,9 @@ def test_koa_is_the_papers_protocol():
     assert not config.augment.flip_horizontal and not config.augment.flip_vertical
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_file_has_the_fields_of_base_and_survives_json(name):
-    config = importlib.import_module(f"configs.{name}").get_config()
+@pytest.mark.parametrize("name, variant", VARIANTS)
+def test_every_file_has_the_fields_of_base_and_survives_json(name, variant):
+    config = config_of(name, variant)
     schema = default_config().to_dict()
     assert flatten(config.to_dict()).keys() == flatten(schema).keys()
     saved = json.loads(json.dumps(config.to_dict()))
@@ -87,10 +89,10 @@ def test_the_papers_competitors_have_their_official_recipe():
     ],
 )
 def test_an_official_recipe_builds_its_method_on_drawn_data(name):
-    module = importlib.import_module(f"configs.official.{name}")
-    config = module.get_config()
+    config = config_of("official", name)
     assert config.method.name == name
-    assert re.search(r"\bGPUs?\b|\bTPUs?\b", module.__doc__)  # what it needs
+    needs = official.RECIPES[name].__doc__
+    assert re.search(r"\bGPUs?\b|\bTPUs?\b", needs)
     dataset = build_dataset(config)
     config.encoder.weights = "random"  # so that nothing is downloaded
     method = assembly.build_method(config, len(dataset.ranks), sharding.make_mesh(1))
@@ -106,7 +108,7 @@ def test_an_official_recipe_builds_its_method_on_drawn_data(name):
 
 def rates(name):
     """Learning rates of a recipe's stages."""
-    config = importlib.import_module(f"configs.official.{name}").get_config()
+    config = config_of("official", name)
     method = assembly.build_method(config, 5, sharding.make_mesh(1))
     return [
         dict(config.optimizer.to_dict() | dict(s.optimizer))["learning_rate"]
@@ -146,6 +148,13 @@ def test_every_field_of_base_has_its_comment():
         and not before.strip().startswith("#")
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize("name", [*NAMES, "official"])
+def test_a_variant_that_there_is_not_is_named_with_those_there_are(name):
+    last = "dino" if name == "official" else "frozen"
+    with pytest.raises(ValueError, match=f"no variant 'x'; it has .*:{last}"):
+        config_of(name, "x")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import importlib.util
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -83,10 +82,10 @@ def dataset_config(request: Any, dataset: str, protocol: str) -> ConfigDict:
     is_given = any(word.startswith("--config=") for word in request.settings)
     if is_given and request.config.data.name == dataset:
         return request.config
-    name = {"synthetic": "quickstart"}.get(dataset, dataset)
-    if protocol == "frozen" and importlib.util.find_spec(f"configs.{name}_frozen"):
-        name += "_frozen"
-    return importlib.import_module(f"configs.{name}").get_config()
+    if dataset == "synthetic":  # whose frozen variant has other images
+        return importlib.import_module("configs.quickstart").get_config()
+    variant = "frozen" if protocol == "frozen" else ""
+    return importlib.import_module(f"configs.{dataset}").get_config(variant)
 
 
 def _named(texts: Sequence[str], flag: str, known: Sequence[str]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def study_gaps(
     if config.data.name != "synthetic":
         raise ValueError(
             f"data.name is {config.data.name!r}, whose true gaps nobody knows; this "
-            "study needs the drawn knees: --config=configs/drawn_frozen.py."
+            "study needs the drawn knees: --config=configs/quickstart.py:frozen."
         )
     if seeds < 2 or draws < LEAST_DRAWS:
         raise ValueError(

@@ -104,4 +104,4 @@ def tell(
 def frozen_config(config: ConfigDict) -> str:
     """The file for the same images on frozen features."""
     name = config.data.name
-    return "drawn_frozen.py" if name == "synthetic" else f"{name}_frozen.py"
+    return f"{'quickstart' if name == 'synthetic' else name}.py:frozen"

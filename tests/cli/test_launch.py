@@ -438,7 +438,7 @@ def test_own_folder_of_images(place):
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
-        (["--config=configs/nothing.py"], "configs/ has adience.py, adience_frozen.py"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
         (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
         (["fly"], "unknown job 'fly'; use one of train, "),
         (["train", "images"], "unrecognized arguments: images"),
@@ -505,7 +505,7 @@ OWN_FLAGS = {
         ("gol", ["--config.head.hidden=8", "--config.seed=1"], "head.hidden: not used"),
         ("simclr", ["--config.head.projection=4"], "as simclr has a head of its own"),
         ("clm", ["--config.head.hidden=8"], ""),
-        ("gol", ["--config=configs/koa_frozen.py"], ""),  # only what a person gave
+        ("gol", ["--config=configs/koa.py:frozen"], ""),  # only what a person gave
     ],
 )
 def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):

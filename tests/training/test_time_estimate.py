@@ -30,7 +30,7 @@ def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
 
 def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
     _, advice = time_estimate.tell(config, parts, 60.0, 3)
-    assert advice.endswith("--config=configs/drawn_frozen.py")
+    assert advice.endswith("--config=configs/quickstart.py:frozen")
 
 
 def steps(estimate, *began, is_last=False):
@@ -86,8 +86,8 @@ def test_frozen_encoders_need_no_estimate(config, parts, capsys):
 )
 def test_the_file_that_is_suggested_exists_and_is_frozen(name):
     config = tiny_runs.tiny(data__name=name)
-    file = time_estimate.frozen_config(config).removesuffix(".py")
-    found = importlib.import_module(f"configs.{file}").get_config()
+    file, _, variant = time_estimate.frozen_config(config).partition(".py:")
+    found = importlib.import_module(f"configs.{file}").get_config(variant)
     assert found.data.name == name
     assert found.encoder.frozen and found.head.projection == 128
     assert found.encoder.weights and found.encoder.name == "resnet50"

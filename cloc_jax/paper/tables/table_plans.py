@@ -13,7 +13,7 @@ from cloc_jax.report import published
 from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs, set_value, value_of
 from cloc_jax.sweeps.sweep import folds_of
 
-# What each protocol sets; a dataset's own …_frozen configuration goes before.
+# What each protocol sets; a dataset's own :frozen configuration goes before.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "frozen": {"encoder.frozen": True, "head.projection": 128},
     "partial": {"encoder.trainable_from": "layer4", "encoder.views": 4},

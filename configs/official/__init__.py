@@ -1,1 +1,0 @@
-"""The recipes of the methods' authors, one file per method."""
