@@ -31,8 +31,8 @@ from ml_collections import ConfigDict, config_flags
 from cloc_jax.cli import command_line
 from cloc_jax.cli.request import Request
 from cloc_jax.cli.runners import RUNNERS
-from cloc_jax.runtime import os_errors, process_guard, standard_streams
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime import environment, errors, processes
+from cloc_jax.runtime.errors import printable
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("--config.mesh.", "--config.data.root=", "--config.data.prepared=")
@@ -69,20 +69,20 @@ def main(words: list[str]) -> int:
     except SystemExit:  # nobody reads the output
         if not _has_peers():
             raise
-        code = standard_streams.UNREAD
+        code = environment.UNREAD
     except Exception as error:
         problem = _sentence(error)
-        if isinstance(error, BrokenPipeError) and standard_streams.has_no_reader():
-            code = standard_streams.UNREAD
+        if isinstance(error, BrokenPipeError) and environment.has_no_reader():
+            code = environment.UNREAD
         elif problem:
             print(f"error: {printable(problem)}", file=sys.stderr)
             code = 2
         else:
             traceback.print_exc()
-            code = process_guard.LOST if _has_peers() else 1
+            code = processes.LOST if _has_peers() else 1
     if _has_peers():
         # The usual way out would wait for processes that wait for this one.
-        process_guard.give_up(code)
+        processes.give_up(code)
     return code
 
 
@@ -167,7 +167,7 @@ def _sentence(error: BaseException) -> str:
     is_of_system = isinstance(error, OSError) and error.errno is not None
     if _is_ours(error) and not is_of_system:
         return str(error)
-    return os_errors.sentence(error)
+    return errors.sentence(error)
 
 
 def _is_ours(error: BaseException) -> bool:
@@ -180,6 +180,6 @@ def _is_ours(error: BaseException) -> bool:
 
 
 if __name__ == "__main__":
-    standard_streams.open_missing()
-    with standard_streams.reader_may_leave():
+    environment.open_missing_streams()
+    with environment.reader_may_leave():
         sys.exit(main(sys.argv[1:]))

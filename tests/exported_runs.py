@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference
 from cloc_jax.training import assembly, encoder, epoch_end
@@ -14,7 +14,7 @@ def untrained_run(config, path):
     parts = assembly.build(config)
     folder.create(config.to_dict(), parts.describe())
     encoder.keep_trunk(parts.trunk, folder)
-    graph, state = model_state.split(parts.create())
+    graph, state = checkpoint.split_model(parts.create())
     embedder = inference.embedder(graph, parts.method, parts.mesh)
     splits = parts.dataset.splits
 

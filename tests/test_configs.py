@@ -21,7 +21,7 @@ from cloc_jax.config import (
 from cloc_jax.data.augment import Augment
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
-from cloc_jax.runtime.dotted_names import flatten
+from cloc_jax.runtime.run_folder import flatten
 from cloc_jax.sweeps import run_plan
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import build_dataset

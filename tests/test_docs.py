@@ -14,7 +14,7 @@ from ml_collections.config_flags import config_path
 
 import launch
 from cloc_jax.cli import command_line
-from cloc_jax.runtime.dotted_names import flatten
+from cloc_jax.runtime.run_folder import flatten
 
 ROOT = pathlib.Path(launch.__file__).parent
 PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/**/[a-z]*.py")

@@ -99,9 +99,9 @@ assert "jax" not in sys.modules and "numpy" not in sys.modules
 from cloc_jax.cli import decide
 assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
 from cloc_jax.cli import predict
-from cloc_jax.runtime import light_imports
+from cloc_jax.runtime import environment
 from cloc_jax.training import loop
-assert light_imports.import_without("tensorboardX", "torch").SummaryWriter
+assert environment.import_without("tensorboardX", "torch").SummaryWriter
 heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """

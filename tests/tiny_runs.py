@@ -6,7 +6,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
-from cloc_jax.runtime import checkpoint, model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly, train_step
 from configs import folder, quickstart
 
@@ -72,7 +72,7 @@ def stage_parts(config, index=0):
     stage = parts.method.stages[index]
     sampler = assembly.sampler(config, parts.dataset, stage, index)
     optimizer = assembly.build_optimizer(config, stage, sampler)
-    graph, state = model_state.split(parts.create())
+    graph, state = checkpoint.split_model(parts.create())
     images = np.stack([parts.dataset.splits["train"][i] for i in range(8)])
     batch = {
         "id": jnp.arange(8, dtype=jnp.int32),
@@ -95,7 +95,7 @@ def stage_parts(config, index=0):
 
 def final_state(config, folder, stage):
     parts = assembly.build(config, folder)
-    graph, like = model_state.split(nnx.eval_shape(parts.create.random))
+    graph, like = checkpoint.split_model(nnx.eval_shape(parts.create.random))
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     return checkpoint.load_model(folder.stage(stage), like, here), parts
 

@@ -20,7 +20,7 @@ from cloc_jax import losses, methods
 from cloc_jax.bench import hlo_text
 from cloc_jax.data import drawn_knees
 from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.scoring import inference
 from cloc_jax.training import assembly, encoder, train_step
 
@@ -88,7 +88,7 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
     sharding.check_batch(config.train.batch_size, mesh)
     method = assembly.build_method(config, num_ranks, mesh)
     create = encoder.Creator(config, method, mesh.size)
-    graph, model = model_state.split(nnx.eval_shape(create.random))
+    graph, model = checkpoint.split_model(nnx.eval_shape(create.random))
     for index, stage in enumerate(method.stages):
         yield _step(config, stage, index, create, graph, model, mesh)
     yield _evaluation(config, method, graph, model, mesh)
@@ -102,7 +102,7 @@ def _step(config, stage, index, create, graph, model, mesh) -> Program:
     given = _batch(config, stage, mesh)
     names = train_step.scalar_names(graph, stage, model, given)
 
-    def first_carry(model: model_state.ModelState) -> train_step.Carry:
+    def first_carry(model: checkpoint.ModelState) -> train_step.Carry:
         return train_step.first_carry(model, optimizer, names)
 
     carry = jax.eval_shape(first_carry, model)
@@ -119,7 +119,7 @@ def _step(config, stage, index, create, graph, model, mesh) -> Program:
     )
 
     def make_carry() -> train_step.Carry:
-        _, drawn = model_state.split(model_state.compiled(create.random)())
+        _, drawn = checkpoint.split_model(checkpoint.compiled_model(create.random)())
         return sharding.place_state(first_carry(drawn), shardings)
 
     carry = jax.tree.map(_placed, carry, shardings)
@@ -185,7 +185,7 @@ def _loss(config, method, graph, model, num_ranks, mesh) -> Program:
         images = _image(config, 2)
         embedded = jax.eval_shape(
             lambda model, images: method.embed(
-                model_state.evaluating(graph, model), images
+                checkpoint.evaluating(graph, model), images
             ),
             model,
             images,

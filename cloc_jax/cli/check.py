@@ -15,7 +15,7 @@ from cloc_jax.data import duplicates, inspection
 from cloc_jax.data.datasets import LAYOUTS, Dataset
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.layouts.listing import count_of
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console, print_dataset, track
 from cloc_jax.scoring import intervals
 from cloc_jax.training import dataset as dataset_of
@@ -52,7 +52,7 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
     picture.unlink(missing_ok=True)  # of an earlier check
     if check_sheet.draw(picture, found, prepared, config.data.name):
         console.print(f"picture  {picture}", soft_wrap=True)
-    atomic_files.write_json(path, as_json(config, dataset, found, findings, remarks))
+    files.write_json(path, as_json(config, dataset, found, findings, remarks))
     console.print(f"details  {path}", soft_wrap=True)
     said = f"{count_of(findings, 'finding')} (!)" if findings else "nothing was found"
     console.print(f"{said} that should be looked at before training")

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from cloc_jax.cli import bench_flags, tables_flags
 from cloc_jax.cli.flag_values import at_least, numbers
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime.errors import printable
 
 FULL, OF_RUN = "any setting", "where things are"
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from cloc_jax.bench import compiled_programs, targets
 from cloc_jax.runtime import environment, sharding
-from cloc_jax.runtime.atomic_files import write_json
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import write_json
 
 Row = dict[str, Any]
 MIB = 2**20

@@ -15,10 +15,10 @@ from typing import Any
 from cloc_jax.cli import decision_effects
 from cloc_jax.cli.decision_effects import Graded
 from cloc_jax.report import html_page
-from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
-from cloc_jax.runtime.checked_files import Damaged
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import Damaged
 from cloc_jax.scoring import (
     calibration,
     conformal_sets,
@@ -115,7 +115,7 @@ def remove(folder: folders.RunFolder) -> None:
             f"{folder.path} has no saved decision; `predict` gives the most probable "
             "rank."
         )
-    kept = atomic_files.unused(folder.decision)
+    kept = files.unused_path(folder.decision)
     folder.decision.rename(kept)
     _draw_again(folder)
     console.print(
@@ -320,11 +320,11 @@ def _saved(
 
 def _save(folder: folders.RunFolder, decision: Decision) -> None:
     """Writes the decision; what was there before is kept beside it."""
-    path, fields = folder.decision, checked_files.sealed(decision.to_json())
+    path, fields = folder.decision, files.sealed(decision.to_json())
     if path.exists():
         if path.read_bytes() == f"{json.dumps(fields, indent=2)}\n".encode():
             return
-        kept = atomic_files.unused(path)
+        kept = files.unused_path(path)
         shutil.copy2(path, kept)
         console.print(f"the decision before this one is kept as {kept.name}")
-    atomic_files.write_json(path, fields)
+    files.write_json(path, fields)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from cloc_jax.encoders.preprocessing import PREPROCESSINGS
 from cloc_jax.report import model_card
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import calibration, predictions
@@ -45,11 +45,11 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
         if decision:
             shutil.copyfile(folder.decision, part / folder_of.DECISION)
         config_of_run = _portable(folder.read_config())
-        atomic_files.write_json(part / folder_of.CONFIG, config_of_run)
+        files.write_json(part / folder_of.CONFIG, config_of_run)
         about = _about(run, program, found)
-        atomic_files.write_json(part / folder_of.ABOUT, about)
+        files.write_json(part / folder_of.ABOUT, about)
         how = _preprocessing(config)
-        atomic_files.write_json(part / folder_of.PREPROCESSING, how)
+        files.write_json(part / folder_of.PREPROCESSING, how)
         card = _card(run, about, how["image"], decision, results, found)
         (part / folder_of.CARD).write_text(card, encoding="utf-8")
         folder_of.write_sums(part)

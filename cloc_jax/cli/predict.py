@@ -12,10 +12,10 @@ from rich.text import Text
 from cloc_jax.data.layouts import listing
 from cloc_jax.data.source import InMemory
 from cloc_jax.methods import Prediction
-from cloc_jax.runtime import atomic_files, os_errors
+from cloc_jax.runtime import errors, files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime.errors import printable
 from cloc_jax.scoring import conformal_sets, decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.training.dataset import network_input
@@ -40,15 +40,15 @@ def predict(
     A file or folder that cannot be read has its row, with the reason in place of a
     rank. Where the run has a saved decision, that chooses the rank.
     """
-    files, closed = _files(paths)
+    images, closed = _files(paths)
     target = _target(folder, output)
     run = TrainedRun(config, folder)
     ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
     rows: list[dict[str, str]] = []
     # One size for every chunk, so that one compiled program serves all of them.
-    chunk = min(run.prediction_batch, len(files))
-    for start in range(0, len(files), chunk):
-        rows += _predict_some(run, files[start : start + chunk], chunk, decision)
+    chunk = min(run.prediction_batch, len(images))
+    for start in range(0, len(images), chunk):
+        rows += _predict_some(run, images[start : start + chunk], chunk, decision)
     rows += [{"file": path, "error": why} for path, why in closed.items()]
     columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
     if decision and decision.chooses_labels:
@@ -56,7 +56,7 @@ def predict(
     if decision and decision.sets:
         columns[-1:-1] = SET
     table = [[row.get(column, "") for column in columns] for row in rows]
-    atomic_files.write_csv(target, [columns, *table])
+    files.write_csv(target, [columns, *table])
     _show(rows, ranks)
     console.print(f"written to {target}", soft_wrap=True)
     return sum("error" in row for row in rows)
@@ -165,8 +165,8 @@ def _images_below(folder: pathlib.Path, closed: dict[str, str]) -> list[pathlib.
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
     if not output:
-        target = atomic_files.unused(folder.path / "predicted.csv")
-        os_errors.check_writable(target, "--output")
+        target = files.unused_path(folder.path / "predicted.csv")
+        errors.check_writable(target, "--output")
         return target
     target = pathlib.Path(output)
     if target.exists():
@@ -177,7 +177,7 @@ def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"--output={output}: there is no folder {target.parent}; make it first."
         )
-    os_errors.check_writable(target, "--output")
+    errors.check_writable(target, "--output")
     return target
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from cloc_jax.config import check_settings, saved_config
-from cloc_jax.runtime import environment, process_guard
+from cloc_jax.runtime import environment, processes
 from cloc_jax.runtime.run_folder import RunFolder
 
 
@@ -25,11 +25,11 @@ class Request(NamedTuple):
 
 def start(arguments: argparse.Namespace) -> None:
     """Gets ready for a job that several processes may share."""
-    is_joint = process_guard.is_joint(arguments.coordinator)
+    is_joint = processes.is_joint(arguments.coordinator)
     if is_joint:
-        process_guard.guard()
+        processes.guard()
     environment.set_up_libraries(is_joint=is_joint)
-    from cloc_jax.runtime import console, processes
+    from cloc_jax.runtime import console
 
     processes.connect(arguments.coordinator, arguments.processes, arguments.process)
     console.console.quiet = not processes.is_first()
@@ -37,8 +37,6 @@ def start(arguments: argparse.Namespace) -> None:
 
 def writing(folder: RunFolder, job: str, *, is_new: bool = False):
     """A context in which only the processes of this job write into the folder."""
-    from cloc_jax.runtime import processes
-
     if processes.is_first():
         return folder.held(job, is_new=is_new)
     return contextlib.nullcontext()

@@ -50,11 +50,11 @@ def run_train(request: Request) -> int:
     start(request.arguments)
     say_ignored(request)
     from cloc_jax.report import evaluation
-    from cloc_jax.runtime import interrupts
+    from cloc_jax.runtime import errors
 
     try:
         evaluation.complete_run(request.config, folder, resume=resume)
-    except interrupts.Interrupted as stop:
+    except errors.Interrupted as stop:
         print(stop, file=sys.stderr)
         return 128 + stop.number
     return 0

@@ -17,9 +17,9 @@ from cloc_jax.methods import Stage
 from cloc_jax.report import figures
 from cloc_jax.report.figures import Picture, Row
 from cloc_jax.report.figures.style import thinned
-from cloc_jax.runtime import atomic_files, sharding
+from cloc_jax.runtime import files, sharding
 from cloc_jax.runtime.console import console, print_dataset
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime.errors import printable
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import augmentation, build_dataset
 
@@ -80,7 +80,7 @@ def _show_images(
     if note:
         console.print(f"  {note}", soft_wrap=True)
     rows = _rows(dataset, augment, config.seed)
-    path = atomic_files.unused(folder / "images.png")
+    path = files.unused_path(folder / "images.png")
     headings = ("", "")
     if augment.is_on:
         headings = ("as evaluated", "augmented" if note else "as training may see it")
@@ -125,7 +125,7 @@ def _show_views(
             for image, caption in zip(views, captions, strict=True)
         ]
         rows.append(Row(dataset.ranks[rank], [Picture(plain, "image"), *pictures]))
-    path = atomic_files.unused(folder / f"views-{stage.name}.png")
+    path = files.unused_path(folder / f"views-{stage.name}.png")
     count = len(stage.views)
     figures.sheet(
         path,

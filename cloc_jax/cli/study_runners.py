@@ -186,17 +186,17 @@ def run_many(
     place: pathlib.Path | None = None,
 ) -> int:
     """A job of many runs, in a folder of its own; 1 where `run` gives False."""
-    from cloc_jax.runtime import interrupts
+    from cloc_jax.runtime import errors
 
     if is_in_process:
         start(request.arguments)
     else:
-        interrupts.as_exceptions()
+        errors.raise_interrupts()
     place = place or run_folder(request, name)
     again = f"stopped; the {name} in {place} goes on with the same command."
     try:
         return 1 if run(place) is False else 0
-    except interrupts.Interrupted as stop:
+    except errors.Interrupted as stop:
         print(again, file=sys.stderr)
         return 128 + stop.number
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 
-from cloc_jax.runtime import environment, input_files
+from cloc_jax.runtime import environment, files
 
 CACHE = "content.sqlite3"  # in the user's cache folder
 UNREADABLE = "unreadable"  # begins what stands in place of a digest
@@ -78,7 +78,7 @@ class _Kept:
     def digest(self, path: str | pathlib.Path) -> str:
         name = os.fsencode(os.path.abspath(path))
         # Opened also where the digest is known: it fails where reading would.
-        with input_files.open_regular(path, max_bytes=self._max_bytes) as file:
+        with files.open_regular(path, max_bytes=self._max_bytes) as file:
             before = _state(file.fileno())
             if old := self._read(name, before):
                 return old

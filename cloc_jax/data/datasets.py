@@ -38,7 +38,7 @@ from cloc_jax.data.layouts.listing import (
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
 from cloc_jax.data.source import Source
-from cloc_jax.runtime import input_files
+from cloc_jax.runtime import files
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 
@@ -72,7 +72,7 @@ def scan_own(
     """Anyone's own images: one folder per rank, or graded in a table."""
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
-        how["max_bytes"] = max_file_mib * input_files.MEBIBYTE
+        how["max_bytes"] = max_file_mib * files.MEBIBYTE
         return graded_table.scan(root, csv=csv, columns=columns, **how)
     return folder.scan(root, **how)
 
@@ -246,7 +246,7 @@ def _load(
         wanted,
         options=choice,
         threads=settings["threads"],
-        max_bytes=settings["max_file_mib"] * input_files.MEBIBYTE,
+        max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
         say=say,
         track=track,
     )

@@ -19,7 +19,7 @@ from cloc_jax.data import content
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.data.source import Source
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 
 KEPT = "identical.json"  # beside prepared images
 HASH_SIDE = 16  # 256 bits
@@ -56,8 +56,7 @@ def identical(
     if file and file.is_file():
         with contextlib.suppress(ValueError, OSError, KeyError):
             # Only as it was written: another answer would be another split.
-            if checked_files.is_sealed(file):
-                return checked_files.opened(file.read_bytes())["identical"]
+            return files.unsealed(file.read_bytes())["identical"]
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for item, digest in zip(items, _digests(items, threads), strict=True):
         if not digest.startswith(content.UNREADABLE):
@@ -65,7 +64,7 @@ def identical(
     found = sorted(sorted(ids) for ids in groups.values() if len(ids) > 1)
     if file:
         with contextlib.suppress(OSError):  # a folder that others share
-            checked_files.write_json(file, {"identical": found})
+            files.write_sealed(file, {"identical": found})
     return found
 
 
@@ -90,8 +89,8 @@ def grouped(items: Sequence[Item], copies: Sequence[Sequence[str]]) -> list[Item
 
 
 def _digests(items: Sequence[Item], threads: int) -> list[str]:
-    files = [item.path for item in items if not item.row]
-    of_files = iter(content.digests(files, threads=threads))
+    paths = [item.path for item in items if not item.row]
+    of_files = iter(content.digests(paths, threads=threads))
     return [_row_digest(item) if item.row else next(of_files) for item in items]
 
 

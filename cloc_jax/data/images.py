@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from cloc_jax.runtime import input_files
+from cloc_jax.runtime import files
 
 # Of damaged files Pillow warns line by line; what matters becomes an ImageError.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
@@ -80,9 +80,7 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
     """Contents of an image file, or an error that says what to do."""
     path = pathlib.Path(path)
     try:
-        return input_files.read_regular(
-            path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT
-        )
+        return files.read_regular(path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT)
     except FileNotFoundError:
         if path.is_symlink():
             raise FileNotFoundError(
@@ -93,7 +91,7 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
             f"{path}: there is no such image file; check the path, or whether the "
             "file was moved since the folder was listed."
         ) from None
-    except input_files.NotRegularError as error:
+    except files.NotRegularError as error:
         raise ImageError(str(error)) from None
     except PermissionError:
         raise UnreadError(

@@ -17,8 +17,8 @@ import numpy as np
 
 from cloc_jax.data import carving
 from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
-from cloc_jax.runtime import checked_files
-from cloc_jax.runtime.atomic_files import write_text
+from cloc_jax.runtime import files
+from cloc_jax.runtime.files import write_text
 
 
 class Protocol(NamedTuple):
@@ -210,8 +210,7 @@ def _read(path: pathlib.Path) -> dict[str, list[str]]:
         "Put back a copy; without the file the splits are carved anew, and some images "
         "may change sides."
     )
-    found = checked_files.read_json(path, remedy=remedy, fields=("splits",))["splits"]
-    # A list of an earlier version has no checksum.
+    found = files.read_sealed(path, remedy=remedy, fields=("splits",))["splits"]
     known = {*SPLITS, carving.CALIBRATION}
     is_list = isinstance(found, dict) and all(
         split in known
@@ -220,7 +219,7 @@ def _read(path: pathlib.Path) -> dict[str, list[str]]:
         for split, ids in found.items()
     )
     if not is_list:
-        raise checked_files.Damaged(path, "it does not list ids by split", remedy)
+        raise files.Damaged(path, "it does not list ids by split", remedy)
     return found
 
 
@@ -241,7 +240,7 @@ def write(
         for split, ids in _read(path).items():
             lists[split] = sorted({*lists.get(split, ()), *(set(ids) - here)})
     about = {"settings": dict(settings), "splits": lists}
-    text = json.dumps(checked_files.sealed(about), indent=1)
+    text = json.dumps(files.sealed(about), indent=1)
     if path.exists() and path.read_text() == text:
         return
     write_text(path, text)

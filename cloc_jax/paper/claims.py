@@ -15,7 +15,7 @@ from cloc_jax.paper.control import ENTROPY, LEARNED
 from cloc_jax.paper.table_rows import METHODS
 from cloc_jax.paper.tables import summaries
 from cloc_jax.paper.verdicts import FAILS, HOLDS, OPEN, Evidence, of_interval, signed
-from cloc_jax.runtime import atomic_files, checked_files, input_files
+from cloc_jax.runtime import files
 
 # How a page begins, by which it is known when it is written again.
 TITLE = "# Claims"
@@ -272,7 +272,7 @@ def write_claims(
     With `add`, rows that the page has from other commands stay.
     """
     studies = [
-        (kind, checked_files.read_json(path, remedy=REMEDY, fields=SHARED))
+        (kind, files.read_sealed(path, remedy=REMEDY, fields=SHARED))
         for kind in ("control", "margins", "gaps", "collapse")
         for path in sorted(folder.rglob(f"{kind}.json"))
     ]
@@ -296,7 +296,7 @@ def write_claims(
     cited = {c for of_claim in rows.values() for row in of_claim for c in row.commands}
     commands = dict.fromkeys(c for c in [*page.commands, *newest] if c in cited)
     text = _page(Page(rows, list(commands)))
-    atomic_files.write_text(target, text)
+    files.write_text(target, text)
     return len(studies)
 
 
@@ -308,7 +308,7 @@ def _check_target(target: pathlib.Path, *, must_exist: bool) -> None:
         return
     begin = f"{TITLE}\n\n{WRITTEN_BY}".encode()
     try:
-        with input_files.open_regular(target) as file:
+        with files.open_regular(target) as file:
             is_ours = file.read(len(begin)) == begin
     except (OSError, ValueError):
         is_ours = False

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 from cloc_jax.paper.command_text import command
 from cloc_jax.report import finished_run
-from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import write_sealed
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
 from cloc_jax.sweeps.engines import Options, carry_out
@@ -67,7 +67,7 @@ def finish(
 ) -> None:
     """Writes <name>.json and the report of the study's first run, which shows it."""
     about = _about(first.config) | {"command": command()}
-    write_json(folder / f"{name}.json", dict(study) | about)
+    write_sealed(folder / f"{name}.json", dict(study) | about)
     run = RunFolder(folder / first.name)
     parts = assembly.build(first.config, run)
     finished_run.write_results(TrainedRun(first.config, run, parts), parts)

@@ -18,8 +18,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.data.source import KeptFeatures
-from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console, track
+from cloc_jax.runtime.files import write_sealed
 from cloc_jax.scoring import metrics
 from cloc_jax.training import assembly, encoder
 
@@ -94,7 +94,7 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
         "boundaries": boundaries,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "probe.json", result)
+    write_sealed(folder / "probe.json", result)
     console.print(
         f"logistic regression, C {whole.strength:g} by validation: test accuracy "
         f"{test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {test['qwk'] or 0:.3f}"

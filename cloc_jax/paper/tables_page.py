@@ -11,7 +11,7 @@ from cloc_jax.paper import table_cells, table_rows
 from cloc_jax.paper.table_cells import Cell, Summary
 from cloc_jax.paper.table_rows import COLLAPSE, COLLAPSED, PRECAUTIONS, TABLES, Grid
 from cloc_jax.report import published, unmet_margins
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 
 MARKDOWN, HTML = "tables.md", "tables.html"
 QUOTED = "†"
@@ -146,9 +146,9 @@ def write(
         quoted=QUOTED,
         quoted_why=published.document()["quoted"]["why"],
     )
-    atomic_files.write_text(folder / HTML, page)
+    files.write_text(folder / HTML, page)
     text = markdown(found, commands, unfinished)
-    atomic_files.write_text(folder / MARKDOWN, text)
+    files.write_text(folder / MARKDOWN, text)
     return [folder / MARKDOWN, folder / HTML]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
 from cloc_jax.report import html_page, pictures, thumbnails
-from cloc_jax.runtime import atomic_files, processes
+from cloc_jax.runtime import files, processes
 from cloc_jax.scoring import metrics
 from cloc_jax.training import run_scores
 from cloc_jax.training.assembly import Parts
@@ -56,7 +56,7 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
             image = source.original()[int(item)]  # `predict` prepares it
             colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
             data = cv2.imencode(".png", colours_swapped)[1].tobytes()
-            atomic_files.write_bytes(path / f"grade-{name}.png", data)
+            files.write_bytes(path / f"grade-{name}.png", data)
 
 
 def _write_thumbnails(

@@ -19,8 +19,8 @@ from cloc_jax.report import (
     unmet_margins,
     written_numbers,
 )
-from cloc_jax.runtime import atomic_files
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime import files
+from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import conformal_sets, metrics
 from cloc_jax.scoring.decisions import Decision
@@ -140,7 +140,7 @@ def write_report(
     )
     path = run / NAME
     whole = page_parts.with_data(printable(page), data, pictures or {})
-    atomic_files.write_text(path, whole)
+    files.write_text(path, whole)
     return path
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from PIL import Image
 
-from cloc_jax.runtime import checked_files, dotted_names
-from cloc_jax.runtime.checked_files import Damaged
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime import files
+from cloc_jax.runtime.files import Damaged
+from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.scoring import metrics, predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
@@ -50,7 +50,7 @@ def nearest(run: pathlib.Path, ranks: Sequence[str]) -> list[dict[str, Any]]:
 def _read_json(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    return checked_files.read_json(path, remedy="Move it away, or repeat the study.")
+    return files.read_sealed(path, remedy="Move it away, or repeat the study.")
 
 
 def study(run: pathlib.Path, name: str, drawing: str) -> dict[str, Any] | None:
@@ -87,6 +87,6 @@ def config_tables(run: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
         group = name if isinstance(value, dict) else "general"
         tables.setdefault(group, []).extend(
             (field, text if isinstance(text, str) else json.dumps(text))
-            for field, text in dotted_names.flatten({name: value}).items()
+            for field, text in flatten({name: value}).items()
         )
     return tables

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.runtime import files
 
 NAME = "thumbnails.npz"
 SIDE = 224  # pixels of the longer side, at most
@@ -84,7 +84,7 @@ def write(
         sizes=np.array([len(data) for data in kept.values()], np.int64),
         bytes=np.frombuffer(b"".join(kept.values()), np.uint8),
     )
-    atomic_files.write_bytes(path, file.getvalue())
+    files.write_bytes(path, file.getvalue())
     return len(kept)
 
 
@@ -93,7 +93,7 @@ def read(path: pathlib.Path) -> Mapping[str, bytes] | None:
     if not path.is_file():
         return None
     remedy = "`launch.py evaluate` makes it again."
-    file = checked_files.read_arrays(path, remedy=remedy)
+    file = files.read_arrays(path, remedy=remedy)
     names, sizes, data = file["names"], file["sizes"], file["bytes"].tobytes()
     ends = np.cumsum(sizes)
     return {

@@ -1,21 +1,68 @@
-"""Checkpoints: arrays and a small record, written so that a kill never spoils one.
+"""Models as plain arrays, and checkpoints of them that a kill never spoils.
 
-Each is sealed with checksums once it is whole, and checked before it is used.
+Models are objects inside compiled functions and arrays outside them. A checkpoint is
+arrays and a small record; each is sealed with checksums once it is whole, and checked
+before it is used.
 """
 
 import pathlib
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
+from flax import nnx
 
-from cloc_jax.runtime import checked_files, os_errors, processes
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime import errors, files, processes
+from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import REMEDY
 
 KEEP = 2  # the newest, and one before it in case the newest is damaged
+
+
+class ModelState(NamedTuple):
+    """All arrays of a model."""
+
+    params: nnx.State  # what optimizers train
+    rest: nnx.State  # batch statistics and other variables
+
+
+def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, ModelState]:
+    """A model's structure and its arrays."""
+    parts: Any = nnx.split(model, nnx.Param, ...)
+    graph, params, rest = parts
+    return graph, ModelState(params, rest)
+
+
+def evaluating(graph: nnx.GraphDef, state: ModelState) -> Any:
+    """The model with its batch norms and dropouts in evaluation mode."""
+    return nnx.view(
+        merge_model(graph, state),
+        use_running_average=True,
+        deterministic=True,
+        raise_if_not_found=False,
+    )
+
+
+def merge_model(graph: nnx.GraphDef, state: ModelState) -> Any:
+    """The model again, with variables of its own.
+
+    A copy, since batch statistics may change within the trace of a gradient.
+    """
+    return nnx.merge(graph, *state, copy=True)
+
+
+def compiled_model(make: Callable[..., nnx.Module]) -> Callable[..., Any]:
+    """A function that makes a model, compiled as a whole but with little care.
+
+    It runs once, so compiling it matters more than its speed: drawing each layer's
+    weights is long code. The numbers are the same to the bit.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    options: dict[str, Any] = {"xla_backend_optimization_level": 1} if on_cpu else {}
+    arrays = jax.jit(lambda *given: split_model(make(*given)), compiler_options=options)
+    return lambda *given: merge_model(*arrays(*given))
 
 
 class Checkpoints:
@@ -23,19 +70,12 @@ class Checkpoints:
 
     Args:
       folder: of the run's checkpoints.
-      is_checked: whether all of them were sealed; those of older runs are not.
       say: told, in a line, which damaged ones are left out.
     """
 
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        *,
-        is_checked: bool = True,
-        say: Callable[[str], None] = print,
-    ):
+    def __init__(self, folder: pathlib.Path, *, say: Callable[[str], None] = print):
         self._folder = folder
-        bad = _unusable(folder, is_checked, say)
+        bad = _unusable(folder, say)
         processes.wait("checkpoints are checked")
         for path in bad if processes.is_first() else ():
             shutil.rmtree(path)
@@ -53,7 +93,7 @@ class Checkpoints:
         """Writes the next checkpoint and returns its number."""
         number = (self.latest() or 0) + 1
         plain = jax.tree.map(_without_keys, arrays)
-        with os_errors.of_library(self._folder / str(number)):
+        with errors.naming(self._folder / str(number)):
             self._manager.save(
                 number,
                 args=ocp.args.Composite(
@@ -62,7 +102,7 @@ class Checkpoints:
                 ),
             )
         if processes.is_first():
-            checked_files.seal_folder(self._folder / str(number))
+            files.seal_folder(self._folder / str(number))
         return number
 
     def latest(self) -> int | None:
@@ -96,9 +136,7 @@ class Checkpoints:
             ) from error
 
 
-def _unusable(
-    folder: pathlib.Path, is_checked: bool, say: Callable[[str], None]
-) -> list[pathlib.Path]:
+def _unusable(folder: pathlib.Path, say: Callable[[str], None]) -> list[pathlib.Path]:
     """Checkpoints that are newer than the newest good one and cannot be used.
 
     Damaged where some were whole once and none is good.
@@ -109,10 +147,11 @@ def _unusable(
     first: Damaged | None = None
     remedy = "Put back a copy of it, or start another run."
     for path in newest_first:
+        problem = f"{path} was not finished"  # killed before it was sealed
         try:
-            if checked_files.check_folder(path, remedy=remedy) or not is_checked:
+            if has_model(path):
+                files.check_folder(path, remedy=remedy)
                 break
-            problem = f"{path} was not finished"  # killed before it was sealed
         except Damaged as error:
             first = first or error
             problem = f"{error.path} is damaged"
@@ -128,16 +167,16 @@ def _unusable(
 
 def save_model(folder: pathlib.Path, state: Any) -> None:
     """Writes one model; an earlier one of the same name gives way."""
-    with os_errors.of_library(folder), ocp.StandardCheckpointer() as checkpointer:
+    with errors.naming(folder), ocp.StandardCheckpointer() as checkpointer:
         plain = jax.tree.map(_without_keys, state)
         checkpointer.save(folder.absolute(), plain, force=True)
     if processes.is_first():
-        checked_files.seal_folder(folder)
+        files.seal_folder(folder)
 
 
 def has_model(folder: pathlib.Path) -> bool:
-    """Whether a whole model lies there."""
-    return (folder / checked_files.SEAL).is_file()
+    """Whether a whole model or checkpoint lies there."""
+    return (folder / files.SEAL).is_file()
 
 
 def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding) -> Any:
@@ -147,7 +186,7 @@ def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding)
             f"there is no trained model at {folder}; the run has not reached the end "
             "of that stage. Continue it with --resume."
         )
-    checked_files.check_folder(folder, remedy=REMEDY)
+    files.check_folder(folder, remedy=REMEDY)
     plain = jax.eval_shape(lambda tree: jax.tree.map(_without_keys, tree), like)
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), plain

@@ -1,6 +1,9 @@
-"""What a person sees: a live line in a terminal, one line per epoch in a log."""
+"""What a person sees: a live line in a terminal, one line per epoch in a log, and
+scalars in TensorBoard.
+"""
 
 import contextlib
+import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,19 +19,18 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from cloc_jax.runtime import standard_streams
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime import environment, errors
 
 
 class SafeConsole(Console):
     """A console that shows names of files as they are, and obeys nothing in them."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(printable(text), **options)
+        return super().render_str(errors.printable(text), **options)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        raise SystemExit(standard_streams.UNREAD)
+        raise SystemExit(environment.UNREAD)
 
 
 # No markup: names of files and ranks may hold brackets. A file has no width, and
@@ -180,3 +182,55 @@ class Display:
             parts.append(f"{name.replace('_', ' ')} {' '.join(cut)}")
         parts.append(f"{row['seconds']:.0f} s")
         self._bar.console.print("  ".join(parts), soft_wrap=True)
+
+
+class ScalarLog:
+    """Event files of a run for TensorBoard; use as a context manager.
+
+    Written at once: tensorboardX's own writer works in a thread, whose errors, such as
+    a full disk, nobody would see, and which then lets the program wait forever.
+
+    Args:
+      folder: where they are.
+      first_step: what earlier files have from this step on is not shown.
+      is_written: False in all processes of a run except the first.
+    """
+
+    def __init__(self, folder: pathlib.Path, first_step: int, *, is_written: bool):
+        self._folder = folder
+        self._writer: Any = None
+        # Where PyTorch is installed, tensorboardX imports it to name its types.
+        library = environment.import_without("tensorboardX", "torch")
+        self._summary = library.summary
+        self._proto = library.proto.event_pb2
+        if not is_written:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with errors.naming(folder):
+            writer = library.event_file_writer.EventsWriter(str(folder / "events"))
+            log = self._proto.SessionLog
+            start = log(status=log.START)
+            writer.write_event(self._proto.Event(step=first_step, session_log=start))
+        self._writer = writer
+
+    def __enter__(self) -> "ScalarLog":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            with errors.naming(self._folder):
+                self._writer.close()
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Adds values by name."""
+        if self._writer is None:
+            return
+        with errors.naming(self._folder):
+            for name, value in values.items():
+                event = self._proto.Event(
+                    summary=self._summary.scalar(name, value),
+                    step=step,
+                    wall_time=time.time(),
+                )
+                self._writer.write_event(event)
+            self._writer.flush()

@@ -1,15 +1,27 @@
-"""Where a figure was made, where things are kept, and how libraries are set up."""
+"""The process and what surrounds it: versions, caches, cores, libraries, output."""
 
+import contextlib
+import ctypes
+import importlib
 import os
 import pathlib
 import platform
 import re
+import select
+import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
+from typing import Any
 
-from cloc_jax.runtime import interrupts, kept_memory, os_errors
+from cloc_jax.runtime import errors
+
+UNREAD = 128 + signal.SIGPIPE  # exit code, as of a program that the signal ended
+KEEP_MEMORY = "CLOC_KEEP_MEMORY"  # environment variable; 0 leaves the allocator alone
+# Numbers of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
 
 def environment() -> dict[str, str]:
@@ -30,7 +42,7 @@ def environment() -> dict[str, str]:
 
 
 def cache_folder() -> pathlib.Path:
-    """Compiled programs and calibrations, kept between runs."""
+    """Compiled programs and other files that are kept between runs."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(cache) / "cloc_jax"
 
@@ -44,7 +56,7 @@ def usable_cores() -> list[int]:
 
 def _report_thread(error: threading.ExceptHookArgs) -> None:
     """Says in a line what ended a thread, where the system is to blame."""
-    said = os_errors.sentence(error.exc_value) if error.exc_value else ""
+    said = errors.sentence(error.exc_value) if error.exc_value else ""
     if said:
         print(f"error: {said}", file=sys.stderr)
     else:
@@ -56,7 +68,7 @@ def set_up_libraries(*, is_joint: bool) -> None:
 
     `is_joint`: several processes train together.
     """
-    kept_memory.keep_memory()  # before any of the libraries has threads
+    keep_memory()  # before any of the libraries has threads
     import cv2
     import jax
     from absl import logging
@@ -85,4 +97,99 @@ def set_up_libraries(*, is_joint: bool) -> None:
     # Where it cannot be read or written, programs are compiled again: slower, no harm.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    interrupts.as_exceptions()
+    errors.raise_interrupts()
+
+
+def keep_memory() -> bool:
+    """Makes glibc keep freed memory; whether it does now.
+
+    XLA allocates the temporaries of a step on a CPU anew in every step. By default
+    glibc takes such blocks from the kernel and returns them at once, so that a large
+    part of a step is the kernel clearing fresh pages. Kept, they are used again; the
+    process's memory then stays as large as it ever was.
+
+    Has to be called before libraries start threads, each of which may get an arena of
+    its own. Nothing happens on other C libraries, where the user set the allocator up
+    by GLIBC_TUNABLES or MALLOC_…_, or with CLOC_KEEP_MEMORY=0.
+    """
+    by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+        name.startswith("MALLOC_") for name in os.environ
+    )
+    if by_user or os.environ.get(KEEP_MEMORY) == "0" or sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
+        return False
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
+    return all([library.mallopt(which, value) for which, value in settings])
+
+
+def import_without(name: str, unwanted: str) -> Any:
+    """The module `name`, for which `unwanted` seems not to be installed.
+
+    For packages that import a heavy one where it is installed, without needing it.
+    """
+    if name in sys.modules:
+        return sys.modules[name]
+    before = {k: v for k, v in sys.modules.items() if k == unwanted}
+    # None makes `import unwanted` fail for the moment.
+    sys.modules[unwanted] = None  # type: ignore[assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ImportWarning)  # that it is not installed
+            return importlib.import_module(name)
+    finally:
+        del sys.modules[unwanted]
+        sys.modules.update(before)
+
+
+# --- standard output and error ---
+
+
+def open_missing_streams() -> None:
+    """Gives a process that was started without output somewhere to write to."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends the program quietly where nobody reads what it prints, as in `… | head`.
+
+    SIGPIPE, which ends other programs then, stays ignored, as Python has it: libraries
+    write to pipes and sockets of their own, which another thread may just have closed,
+    and count on an error instead.
+    """
+    is_unread = False
+    try:
+        yield
+    except BrokenPipeError:
+        if not has_no_reader():
+            raise
+        is_unread = True
+    finally:
+        if drop_unread() or is_unread:
+            sys.exit(UNREAD)
+
+
+def has_no_reader() -> bool:
+    """Whether output or error is a pipe that nobody reads."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def drop_unread() -> bool:
+    """Writes out what was printed; whether that failed, so that it was dropped."""
+    is_unread = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            is_unread = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return is_unread

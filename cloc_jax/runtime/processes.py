@@ -1,14 +1,64 @@
-"""Several processes that train one run together, on one machine or many."""
+"""Several processes that train one run together, on one machine or many.
 
+When one of them dies, JAX's own threads abort the others with pages of stack traces and
+no chance to speak. So each works in a child, and the parent, which does nothing else,
+has the last word. It imports no JAX: a process must be forked before its threads start.
+"""
+
+import ctypes
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
+from cloc_jax.runtime import environment
 
 HEARTBEAT_SECONDS = 20  # after which a silent process counts as dead
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+LOST = 3  # exit code of a process that lost the others
+
+
+# --- before JAX is imported: the parent and its child ---
+
+
+def is_joint(coordinator: str) -> bool:
+    """Whether several processes were asked to work together."""
+    is_named = bool(coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS"))
+    return is_named or int(os.environ.get("SLURM_NTASKS", 1)) > 1
+
+
+def guard() -> None:
+    """Goes on in a child; the parent passes signals on and never returns."""
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent, which passes it on
+        if sys.platform == "linux":  # a killed parent takes its child along
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda n, _: os.kill(child, n))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGABRT, LOST):
+        print(
+            "error: another process of this run has died or cannot be reached, so this "
+            "one ended too. The run's folder has its last checkpoint: start all "
+            "processes again with --resume.",
+            file=sys.stderr,
+            flush=True,
+        )
+        code = LOST
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def give_up(code: int) -> None:
+    """Ends the child at once, without waiting for processes that are gone."""
+    environment.drop_unread()
+    os._exit(code)
+
+
+# --- joint work ---
 
 
 def connect(coordinator: str, count: int, index: int) -> None:
@@ -21,6 +71,8 @@ def connect(coordinator: str, count: int, index: int) -> None:
     count = count or int(os.environ.get("JAX_NUM_PROCESSES", 0))
     if index < 0:
         index = int(os.environ.get("JAX_PROCESS_ID", -1))
+    import jax
+
     options: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
     if coordinator or count or index >= 0:
         if not coordinator or count < 1 or not 0 <= index < count:
@@ -37,17 +89,23 @@ def connect(coordinator: str, count: int, index: int) -> None:
 
 def is_first() -> bool:
     """Whether this process is the one that writes files and speaks."""
+    import jax
+
     return jax.process_index() == 0
 
 
 def wait(name: str) -> None:
     """Returns once every process has come here."""
     if not is_alone():
+        from jax.experimental import multihost_utils
+
         multihost_utils.sync_global_devices(name)
 
 
 def is_alone() -> bool:
     """Whether this process works by itself."""
+    import jax
+
     return jax.process_count() == 1
 
 
@@ -57,20 +115,26 @@ def share(values: Sequence[Any], size: int) -> list[Any]:
     Processes take turns by `size` values, so that these are the batches that one
     process alone would make.
     """
+    import jax
+
     index, count = jax.process_index(), jax.process_count()
     starts = range(index * size, len(values), count * size)
     return [value for start in starts for value in values[start : start + size]]
 
 
-def in_any(flags: np.ndarray) -> np.ndarray:
+def in_any(flags: Any) -> Any:
     """Which flags are set in any process; returns once all have come here."""
-    if is_alone():
-        return flags
-    return np.any(multihost_utils.process_allgather(flags), axis=0)
+    return flags if is_alone() else _gathered(flags).any(axis=0)
 
 
 def largest(value: int) -> int:
     """The largest of the values that the processes bring."""
-    if is_alone():
-        return value
-    return int(np.max(multihost_utils.process_allgather(np.int32(value))))
+    return value if is_alone() else int(_gathered(value).max())
+
+
+def _gathered(value: Any) -> Any:
+    """What each process brings, stacked along a first axis."""
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(np.asarray(value))

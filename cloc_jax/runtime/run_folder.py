@@ -13,12 +13,13 @@ trunk/<mark>/      the frozen parts of the encoder, where their output was kept;
 tensorboard/       scalars
 metrics.json, predictions.csv, *.png, *.jpg, report.html, examples/     the result
 thumbnails.npz     small JPEGs of test images, for the report
+failed.json        why training or evaluation failed, where it did
 decision.json      how `predict` chooses labels, where `decide` wrote one
 lock               who writes into the folder at the moment
 
 JSON files and rows of the history carry a checksum; stages/<name>/, trunk/<mark>/ and
 each checkpoint have a list of them, checksums.json. Everything is checked when it is
-read, except what runs of earlier versions left without one.
+read.
 """
 
 import io
@@ -28,16 +29,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from cloc_jax.runtime import (
-    checked_files,
-    image_changes,
-    os_errors,
-    run_lock,
-    same_settings,
-)
-from cloc_jax.runtime.atomic_files import PART, write_bytes
+from cloc_jax.runtime import errors, files, run_lock
 
 REMEDY = "Put back a copy of it, or train the run again."  # of what was learned
+_SHOWN = 3  # names of changed images of each kind
 
 
 class RunFolder:
@@ -52,6 +47,7 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.metrics = self.path / "metrics.json"
         self.decision = self.path / "decision.json"
+        self.failed = self.path / "failed.json"
 
     def trunk(self, mark: str = "") -> pathlib.Path | None:
         """Where the frozen parts with that mark lie, by default the run's own.
@@ -88,25 +84,21 @@ class RunFolder:
                 f"{self.path} already holds {done}. Continue it with --resume, start "
                 f"another with --run={free}, or move the folder away."
             )
-        os_errors.check_writable(self.path, "--run")
+        errors.check_writable(self.path, "--run")
 
     def create(self, config: dict[str, Any], dataset: dict[str, Any]) -> None:
         """Makes the folder for a new run; never touches an existing one."""
         self.check_new()
         self.path.mkdir(parents=True, exist_ok=True)
-        checked_files.write_json(self.dataset, dataset)
+        files.write_sealed(self.dataset, dataset)
         # Last: a run is a folder with a config.
-        checked_files.write_json(self.config, config)
+        files.write_sealed(self.config, config)
 
     def _is_taken(self) -> bool:
-        """Whether there is more than an interrupted `create` leaves."""
-        found = run_lock.leftovers(self.path)
-        return any(p != self.dataset and p.suffix != PART for p in found)
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether the run was made by a version that writes checksums."""
-        return checked_files.is_sealed(self.config)
+        """Whether there is more than an interrupted or failed start leaves."""
+        ours = (self.dataset, self.failed)
+        there = run_lock.leftovers(self.path)
+        return any(p not in ours and p.suffix != files.PART for p in there)
 
     def is_finished(self) -> bool:
         """Whether the run has results; Damaged where they cannot be read."""
@@ -122,7 +114,7 @@ class RunFolder:
 
         `saved_config` is the run's own as the current schema has it.
         """
-        changed = same_settings.changes(saved_config, config)
+        changed = changed_settings(saved_config, config)
         if changed:
             raise ValueError(
                 f"{self.path} was started with other settings: {'; '.join(changed)}. "
@@ -134,20 +126,10 @@ class RunFolder:
     def check_images(self, dataset: dict[str, Any]) -> None:
         """ValueError where the images are not those the run was started with."""
         before = self.read_dataset()
-        if changes := image_changes.describe(before, dataset):
+        if changes := changed_images(before, dataset):
             raise ValueError(
                 f"the images have changed since {self.path} was started: {changes}. "
                 "Restore them or start another run; nothing was changed in this one."
-            )
-        if not image_changes.can_compare(before, dataset):
-            # Late, as it takes long: `launch.py --help` answers at once.
-            from cloc_jax.runtime.console import console
-
-            console.print(
-                f"{self.path} was started by an earlier version, which kept names and "
-                "labels of its images only: whether their content is the same cannot "
-                "be checked.",
-                soft_wrap=True,
             )
 
     def clear(self) -> None:
@@ -163,9 +145,10 @@ class RunFolder:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def clear_parts(self) -> None:
-        """Removes what a killed process had begun to write. Needs the lock."""
+        """Removes what a killed or failed process left. Needs the lock."""
+        self.failed.unlink(missing_ok=True)
         for place in (self.path, self.path / "stages"):
-            for part in place.glob(f"*{PART}"):
+            for part in place.glob(f"*{files.PART}"):
                 part.unlink()
 
     def read_config(self) -> dict[str, Any]:
@@ -175,18 +158,14 @@ class RunFolder:
                 f"{self.path} is not a run: it has no config.json. Give --run= the "
                 "folder that training wrote, such as runs/quickstart."
             )
-        return checked_files.read_json(
-            self.config,
-            remedy="Put back a copy; or, if it was edited on purpose, take the line "
-            f'"{checked_files.KEY}" out of it.',
-        )
+        return files.read_sealed(self.config, remedy=REMEDY)
 
     def read_dataset(self) -> dict[str, Any]:
         """Ranks and sizes of the data the run was started with."""
         remedy = f"Put back a copy, or start another run; {self.path} needs it."
         if not self.dataset.is_file():
-            raise checked_files.Damaged(self.dataset, "it is missing", remedy)
-        return checked_files.read_json(
+            raise files.Damaged(self.dataset, "it is missing", remedy)
+        return files.read_sealed(
             self.dataset, remedy=remedy, fields=("ranks", "images", "sha256")
         )
 
@@ -199,24 +178,34 @@ class RunFolder:
                 "command that started it and --resume, or `launch.py evaluate` it."
             )
         remedy = f"`launch.py evaluate --run={self.path}` makes it again."
-        found = checked_files.read_json(self.metrics, remedy=remedy, fields=("final",))
-        return _with_readouts(found)
+        return files.read_sealed(self.metrics, remedy=remedy, fields=("final",))
 
     def write_metrics(self, results: Mapping[str, Any]) -> None:
         """Writes the results, with which the run is finished."""
-        checked_files.write_json(self.metrics, results)
+        files.write_sealed(self.metrics, results)
+
+    def write_failure(self, sentence: str) -> None:
+        """Notes why training or evaluation failed, until training goes on."""
+        files.write_sealed(self.failed, {"error": sentence})
+
+    def read_failure(self) -> str:
+        """Why training or evaluation failed; "" where it did not."""
+        if not self.failed.is_file():
+            return ""
+        failure = files.read_sealed(self.failed, remedy="Remove it.", fields=("error",))
+        return failure["error"]
 
     def read_history(self) -> list[dict[str, Any]]:
         """The rows of all epochs so far."""
         if not self.history.exists():
             return []
         lines = self.history.read_bytes().splitlines()
-        return [_with_readouts(self._row(line, i)) for i, line in enumerate(lines)]
+        return [self._row(line, i) for i, line in enumerate(lines)]
 
     def append_history(self, row: dict[str, Any]) -> None:
         """Adds the row of an epoch."""
-        with os_errors.naming(self.history), self.history.open("a") as file:
-            file.write(json.dumps(checked_files.sealed(row)) + "\n")
+        with errors.naming(self.history), self.history.open("a") as file:
+            file.write(json.dumps(files.sealed(row)) + "\n")
 
     def cut_history(self, rows: int) -> int:
         """Drops what was written after the checkpoint that a run resumes from.
@@ -229,14 +218,14 @@ class RunFolder:
         lines = self.history.read_bytes().splitlines(keepends=True)[:rows]
         for i, line in enumerate(lines):
             self._row(line, i)
-        write_bytes(self.history, b"".join(lines))
+        files.write_bytes(self.history, b"".join(lines))
         return len(lines)
 
     def _row(self, line: bytes, index: int) -> dict[str, Any]:
         try:
-            return checked_files.opened(line)
+            return files.unsealed(line)
         except ValueError as error:
-            raise checked_files.Damaged(
+            raise files.Damaged(
                 self.history,
                 f"row {index + 1}: {error}",
                 "Put back a copy, or move it away: the run goes on without the curves "
@@ -252,9 +241,9 @@ class RunFolder:
                 "evaluate yet. Continue it with the command that started it and "
                 "--resume."
             )
-        found = checked_files.read_json(path, remedy=REMEDY, fields=("name", "seconds"))
+        found = files.read_sealed(path, remedy=REMEDY, fields=("name", "seconds"))
         for file, digest in found.pop("files", {}).items():
-            checked_files.check_file(path.parent / file, digest, remedy=REMEDY)
+            files.check_digest(path.parent / file, digest, remedy=REMEDY)
         return found
 
     def has_stages(self) -> list[str]:
@@ -267,14 +256,14 @@ class RunFolder:
 
         data = io.BytesIO()
         np.savez(data, allow_pickle=False, **support)
-        write_bytes(self.stage(name).with_suffix(".npz"), data.getvalue())
+        files.write_bytes(self.stage(name).with_suffix(".npz"), data.getvalue())
 
     def read_support(self, name: str) -> dict[str, Any] | None:
         """What `write_support` kept; None where the method needs nothing."""
         path = self.stage(name).with_suffix(".npz")
         if not path.is_file():
             return None
-        return checked_files.read_arrays(path, remedy=REMEDY)
+        return files.read_arrays(path, remedy=REMEDY)
 
     def write_stage(
         self,
@@ -296,26 +285,94 @@ class RunFolder:
             "seconds": seconds,
         }
         path = self.stage(name).with_suffix(".json")
-        written = (self.stage(name) / checked_files.SEAL, path.with_suffix(".npz"))
+        written = (self.stage(name) / files.SEAL, path.with_suffix(".npz"))
         summary["files"] = {
-            file.relative_to(path.parent).as_posix(): checked_files.sha256(file)
+            file.relative_to(path.parent).as_posix(): files.sha256(file)
             for file in written
             if file.is_file()
         }
-        checked_files.write_json(path, summary)
+        files.write_sealed(path, summary)
 
 
-def _with_readouts(found: dict[str, Any]) -> dict[str, Any]:
-    """Metrics or a history row as written now, also those of older runs."""
-    if "readouts" in found:
-        return found
-    margins = found.get("margins") or {}
-    if "final" not in found:
-        return found | {"readouts": {"margins": margins} if margins else {}}
-    readout = {
-        "per": "boundary",
-        "values": margins,
-        "kinds": found.get("margin_kinds") or {},
-        "limit": found.get("margin_limit"),
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested dicts by dotted name, such as train.batch_size.
+
+    Empty dicts are left out.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        is_dict = isinstance(value, Mapping)
+        flat |= flatten(value, f"{name}.") if is_dict else {name: value}
+    return flat
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What makes two configurations different runs, as a user would write it.
+
+    Devices do not, nor do settings of methods other than the chosen one: those of one
+    method may change in a sweep over several.
+    """
+    saved, given = _settings_used(before), _settings_used(now)
+    return [
+        f"config.{name} was {saved.get(name)!r}, is now {given.get(name)!r}"
+        for name in sorted(saved | given)
+        if saved.get(name) != given.get(name)
+    ]
+
+
+def _settings_used(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted name, as JSON keeps them: tuples are lists."""
+    tree = json.loads(json.dumps(config))
+    tree.pop("mesh", None)
+    method = tree.get("method", {})
+    chosen = method.get("name")
+    tree["method"] = {
+        name: value
+        for name, value in method.items()
+        if name == chosen or not isinstance(value, dict)
     }
-    return found | {"readouts": {"margins": readout} if margins else {}}
+    return flatten(tree)
+
+
+def changed_images(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What changed between two descriptions of a dataset, in words; "" for nothing.
+
+    A description has `sha256`, of names and labels in their order, `images`, the number
+    in each split, and `content`, a digest of each file by split and name, which is
+    empty for drawn images.
+    """
+    old, new = _by_name(before), _by_name(now)
+    parts = []
+    if old and new:
+        kept = [name for name in old if name in new]
+        parts = [
+            _some([n for n in kept if old[n][1] != new[n][1]], "with other content"),
+            _some([name for name in old if name not in new], "missing"),
+            _some([name for name in new if name not in old], "new"),
+            _some([n for n in kept if old[n][0] != new[n][0]], "in another split"),
+        ]
+    parts = [part for part in parts if part]
+    if before["images"] != now["images"]:
+        parts.append(f"it had {before['images']}, now there are {now['images']}")
+    if not parts and before["sha256"] != now["sha256"]:
+        return "names or labels differ"
+    return "; ".join(parts)
+
+
+def _by_name(description: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Split and digest of each file."""
+    content: Mapping[str, Mapping[str, str]] = description.get("content") or {}
+    return {
+        name: (split, digest)
+        for split, digests in content.items()
+        for name, digest in digests.items()
+    }
+
+
+def _some(names: list[str], what: str) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(sorted(names)[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
+    noun = "image" if len(names) == 1 else "images"
+    return f"{len(names)} {noun} {what} ({shown})"

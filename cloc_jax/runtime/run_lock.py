@@ -6,21 +6,16 @@ that blocks. The file says who holds it, for the one that has to wait.
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import pathlib
 import platform
 import time
 from collections.abc import Iterator
-from typing import IO
 
 NAME = "lock"
 # What file systems without locks answer; there, nothing is locked.
-NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-
-# Locks of this process, which may ask for one again while it holds it.
-_held: dict[pathlib.Path, int] = {}
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class InUse(OSError):
@@ -31,28 +26,35 @@ class InUse(OSError):
 def held(folder: pathlib.Path, job: str, *, is_new: bool = False) -> Iterator[None]:
     """Lets no other process write into a folder meanwhile; raises InUse if one does.
 
-    With `is_new` the folder is made, and removed where nothing was written into it.
+    The same process may hold it several times. With `is_new` the folder is made, and
+    removed where nothing was written into it.
     """
-    made = _make(folder) if is_new else []
-    key = folder.resolve()
-    if key in _held:
-        _held[key] += 1
-        try:
-            yield
-        finally:
-            _held[key] -= 1
-        return
+    import filelock  # late: `launch.py --help` answers at once
+
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    if is_new:
+        folder.mkdir(parents=True, exist_ok=True)
+    path = folder.resolve() / NAME
+    lock = filelock.FileLock(path, timeout=0, is_singleton=True, thread_local=False)
     try:
-        with _locked(folder, job):
-            _held[key] = 1
-            try:
-                yield
-            finally:
-                del _held[key]
+        lock.acquire()
+    except filelock.Timeout:
+        raise InUse(_who(folder)) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    is_first = lock.lock_counter <= 1
+    try:
+        if is_first:
+            _write_holder(path, job)
+        yield
     finally:
-        for path in reversed(made):
+        if is_first:
+            path.unlink(missing_ok=True)  # while it is still locked
+        lock.release()
+        for made in missing if is_new else ():
             with contextlib.suppress(OSError):  # it is not empty, as it should be
-                path.rmdir()
+                made.rmdir()
 
 
 def leftovers(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -60,73 +62,27 @@ def leftovers(folder: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in folder.iterdir() if path.name != NAME]
 
 
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path, job: str) -> Iterator[None]:
-    path = folder / NAME
-    file = _open(path)
+def _write_holder(path: pathlib.Path, job: str) -> None:
+    holder = {
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "job": job,
+    }
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without it
+        path.write_text(json.dumps(holder) + "\n")
+
+
+def _who(folder: pathlib.Path) -> str:
     try:
-        about = {
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "job": job,
-        }
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps(about) + "\n")
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without it
-            file.flush()
-        yield
-    finally:
-        path.unlink(missing_ok=True)  # while it is still locked
-        with contextlib.suppress(OSError):
-            file.close()
-
-
-def _open(path: pathlib.Path) -> IO[str]:
-    """The lock's file, locked."""
-    while True:
-        file = path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                return file
-            with file:
-                if isinstance(error, BlockingIOError):
-                    raise InUse(_who(path.parent, file)) from None
-                raise
-        # The holder before may have removed it after it was opened here.
-        try:
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        except FileNotFoundError:
-            pass
-        file.close()
-
-
-def _who(folder: pathlib.Path, file: IO[str]) -> str:
-    file.seek(0)
-    try:
-        about = json.loads(file.read())
-        holder = (
-            f"process {about['pid']} on {about['host']} ({about['job']}) has been "
-            f"writing into it since {about['since']}"
+        holder = json.loads((folder / NAME).read_text())
+        who = (
+            f"process {holder['pid']} on {holder['host']} ({holder['job']}) has been "
+            f"writing into it since {holder['since']}"
         )
-    except (ValueError, KeyError, TypeError):
-        holder = "another process writes into it"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process writes into it"
     return (
-        f"{folder} is in use: {holder}. Wait until it ends or end it, or give another "
+        f"{folder} is in use: {who}. Wait until it ends or end it, or give another "
         "--run folder."
     )
-
-
-def _make(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Makes the folder; returns those that were made, outermost first."""
-    missing = []
-    for path in (folder, *folder.parents):
-        if path.exists():
-            break
-        missing.append(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing[::-1]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.scoring import calibration, conformal_sets, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 
@@ -182,7 +182,7 @@ class Decision:
             ValueError: It is no decision, or one about other ranks.
         """
         try:
-            fields = checked_files.opened(text)
+            fields = files.unsealed(text)
             kind = "costs" if "costs" in fields else "thresholds"
             has_sets = "sets" in fields
             wanted = {"ranks", "temperature"}

@@ -28,7 +28,7 @@ from jax import export
 from safetensors.numpy import load_file
 
 from cloc_jax.data.network_input import NetworkInput
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.scoring import calibration, decisions
 from cloc_jax.scoring.decisions import Decision
 
@@ -158,7 +158,7 @@ def check(folder: pathlib.Path) -> None:
     changed = [
         name
         for name, known in sums.items()
-        if name not in missing and checked_files.sha256(folder / name) != known
+        if name not in missing and files.sha256(folder / name) != known
     ]
     changed += sorted((needed | {SUPPORT, DECISION}) - set(sums) - set(missing))
     changed = [name for name in changed if (folder / name).is_file()]
@@ -174,7 +174,7 @@ def check(folder: pathlib.Path) -> None:
 def write_sums(folder: pathlib.Path) -> None:
     """Writes the checksums, in the format of sha256sum; people may edit the card."""
     names = sorted(p.name for p in folder.iterdir() if p.name not in (SUMS, CARD))
-    lines = [f"{checked_files.sha256(folder / name)}  {name}\n" for name in names]
+    lines = [f"{files.sha256(folder / name)}  {name}\n" for name in names]
     (folder / SUMS).write_text("".join(lines))
 
 

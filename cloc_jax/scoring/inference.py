@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.methods import Labelled, Method, Prediction, Support
-from cloc_jax.runtime import model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 
 # Compiled (state, images, support) -> Prediction
 Predictor = Callable[[ModelState, Any, Any], Prediction]
@@ -35,7 +35,7 @@ def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Embedder:
 @functools.lru_cache(maxsize=8)
 def _compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
     def apply(state, images, *more):
-        return function(model_state.evaluating(graph, state), images, *more)
+        return function(checkpoint.evaluating(graph, state), images, *more)
 
     # Every process receives all results.
     return jax.jit(apply, out_shardings=sharding.copied(mesh))
@@ -104,4 +104,4 @@ def fit_support(
         Labelled(embed(s), np.asarray(labels[s])) if s in method.fit_reads else None
         for s in ("train", "val")
     )
-    return method.fit(model_state.evaluating(graph, state), train, val)
+    return method.fit(checkpoint.evaluating(graph, state), train, val)

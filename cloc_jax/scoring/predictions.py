@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics
 
 NAME = "predictions.csv"
@@ -105,7 +105,7 @@ def write(
             names = ranks[found.true[i]], ranks[found.predicted[i]]
             value = [] if found.values is None else [f"{found.values[i]:.9g}"]
             rows.append([item, split, *names, *chances, *value])
-    atomic_files.write_csv(path, rows)
+    files.write_csv(path, rows)
 
 
 def read_of_run(run: pathlib.Path, scores: Mapping[str, Any]) -> dict[str, Predictions]:
@@ -129,12 +129,12 @@ def read(
         )
     remedy = f"`launch.py evaluate --run={path.parent}` makes it again."
     if digest:
-        checked_files.check_file(path, digest, remedy=remedy)
+        files.check_digest(path, digest, remedy=remedy)
     place = {rank: i for i, rank in enumerate(ranks)}
     rows: dict[str, list[dict[str, str]]] = {}
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     if not text.endswith("\n"):
-        raise checked_files.Damaged(path, "its last row is cut", remedy)
+        raise files.Damaged(path, "its last row is cut", remedy)
     try:
         for row in csv.DictReader(io.StringIO(text, newline="")):
             chances = [row[f"p_{rank}"] for rank in ranks]
@@ -149,7 +149,7 @@ def read(
             f"{', '.join(ranks)}. {remedy}"
         ) from None
     except (ValueError, csv.Error) as error:
-        raise checked_files.Damaged(path, str(error), remedy) from None
+        raise files.Damaged(path, str(error), remedy) from None
 
 
 def _read_split(

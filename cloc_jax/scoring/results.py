@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloc_jax.runtime import typed_json
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 
 Ends = list[float] | None  # of a 95% interval

@@ -14,9 +14,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime import dotted_names
-from cloc_jax.runtime.atomic_files import write_text
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import write_text
+from cloc_jax.runtime.run_folder import flatten
 from cloc_jax.sweeps import sweep_summary
 from cloc_jax.sweeps.run_plan import Setting, set_value
 
@@ -131,8 +131,8 @@ def _flags(dataset: str, choice: Mapping[str, Any]) -> str:
 
 def changes(config: ConfigDict, schema: ConfigDict) -> dict[str, Any]:
     """The fields, by dotted name, that are not at their default."""
-    defaults = dotted_names.flatten(schema.to_dict())
-    fields = dotted_names.flatten(config.to_dict())
+    defaults = flatten(schema.to_dict())
+    fields = flatten(config.to_dict())
     return {name: value for name, value in fields.items() if value != defaults[name]}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.data import datasets
-from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import write_sealed
 from cloc_jax.sweeps import choice, sweep_summary
 from cloc_jax.sweeps.engines import LOCAL, Options, carry_out
 from cloc_jax.sweeps.run_plan import Setting, plan_runs, value_of
@@ -59,7 +59,7 @@ def sweep(
     summary = sweep_summary.summarize(folder, plans, splits=splits)
     if choose:
         summary |= choice.rank(summary, choose, per)
-    write_json(folder / "summary.json", summary)
+    write_sealed(folder / "summary.json", summary)
     sweep_summary.write_csv(folder / "summary.csv", summary)
     sweep_summary.show(summary, choose)
     console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps.run_plan import FOLD, SEED, Plan
@@ -83,7 +83,7 @@ def write_csv(path: pathlib.Path, summary: Mapping[str, Any]) -> None:
             rows.append({"run": run["name"]} | val | run.get("test", {}))
     columns = {name: None for row in rows for name in row} or {"run": None}
     table = [[row.get(name, "") for name in columns] for row in rows]
-    atomic_files.write_csv(path, [list(columns), *table])
+    files.write_csv(path, [list(columns), *table])
 
 
 def show(summary: Mapping[str, Any], choose: str = "") -> None:

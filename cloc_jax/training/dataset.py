@@ -15,7 +15,7 @@ from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.layouts.listing import Listing
 from cloc_jax.data.network_input import NetworkInput
 from cloc_jax.data.source import Prepared, Source
-from cloc_jax.runtime import console, environment, input_files
+from cloc_jax.runtime import console, environment, files
 from cloc_jax.scoring import metrics
 
 DIGITS = 16  # of a digest that a run keeps: 64 bits
@@ -102,7 +102,7 @@ def network_input(config: ConfigDict) -> NetworkInput:
         equalize=data.equalize,
         random_crop=config.augment.random_crop,
         max_pixels=data.max_pixels,
-        max_bytes=data.max_file_mib * input_files.MEBIBYTE,
+        max_bytes=data.max_file_mib * files.MEBIBYTE,
     )
 
 

@@ -22,13 +22,7 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.encoders.weights import loading, pretrained, weight_files
-from cloc_jax.runtime import (
-    checkpoint,
-    environment,
-    model_state,
-    processes,
-    sharding,
-)
+from cloc_jax.runtime import checkpoint, environment, processes, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
 from cloc_jax.training.dataset import augmentation
@@ -148,7 +142,7 @@ class Creator:
     def __init__(self, config: ConfigDict, method: methods.Method, devices: int = 1):
         self._config, self._method = config, method
         self._devices = devices
-        self._compiled = model_state.compiled(self.random)
+        self._compiled = checkpoint.compiled_model(self.random)
 
     def __call__(self, seed: int | None = None) -> nnx.Module:
         """The model of the configuration's seed, or of another."""
@@ -215,15 +209,15 @@ def build_trunk(
 
     kept = folder.trunk() if folder else None
     if kept and kept.is_dir():
-        graph, like = model_state.split(nnx.eval_shape(random))
+        graph, like = checkpoint.split_model(nnx.eval_shape(random))
         state = checkpoint.load_model(kept, like, sharding.copied(mesh))
-        encoder = model_state.merge(graph, state)
+        encoder = checkpoint.merge_model(graph, state)
     else:
         given = weights_of(config)
         encoder = (
             pretrained.filled(random, given)
             if given
-            else model_state.compiled(random)()
+            else checkpoint.compiled_model(random)()
         )
     settings = config.encoder
     names = "name stride epsilon preprocessing channels dtype pooling widths"
@@ -253,7 +247,7 @@ def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
 def _move_trunk(part: pathlib.Path, place: pathlib.Path) -> None:
     try:
         if place.is_dir() and not checkpoint.has_model(place):
-            shutil.rmtree(place)  # cut off, or of an older version: without checksums
+            shutil.rmtree(place)  # cut off: without checksums
         os.rename(part, place)
     except OSError:
         shutil.rmtree(part)

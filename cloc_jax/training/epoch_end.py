@@ -5,7 +5,7 @@ from typing import Any
 
 from cloc_jax.methods import Stage, Support, Verdict
 from cloc_jax.runtime import checkpoint, processes
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 
 Row = dict[str, Any]  # of the history

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cloc_jax.runtime import checked_files, os_errors
+from cloc_jax.runtime import errors, files
 from cloc_jax.runtime.console import console
 
 
@@ -53,10 +53,10 @@ class FeatureStore:
         part = self._folder / uuid.uuid4().hex
         array = part.with_suffix(".npy")
         # An array that was cut short never gets a list, and is not read.
-        with os_errors.naming(array):
+        with errors.naming(array):
             np.save(array, rows, allow_pickle=False)
-        about = {"names": list(names), "sha256": checked_files.sha256(array)}
-        checked_files.write_json(part.with_suffix(".json"), about)
+        about = {"names": list(names), "sha256": files.sha256(array)}
+        files.write_sealed(part.with_suffix(".json"), about)
         self._index(part.with_suffix(".json"), list(names))
 
     def read(self, names: Sequence[str], *, in_memory: bool) -> "Rows":
@@ -73,23 +73,21 @@ class FeatureStore:
 def _checked(listed: pathlib.Path) -> list[str]:
     """The names of a part's rows, once its array was found to be as it was written."""
     array, text = listed.with_suffix(".npy"), listed.read_bytes()
-    if text.startswith(b"["):  # of an earlier version, without checksums
-        text = b'{"names": %s}' % text
     try:
-        about = checked_files.opened(text)
+        about = files.unsealed(text)
         names = list(about["names"])
         if not all(isinstance(name, str) for name in names):
             raise ValueError("its names are no list of texts")
     except (ValueError, KeyError, TypeError) as error:
-        raise checked_files.Damaged(listed, str(error), "") from None
+        raise files.Damaged(listed, str(error), "") from None
     if "sha256" in about:
-        checked_files.check_file(array, about["sha256"], remedy="")
+        files.check_digest(array, about["sha256"], remedy="")
     try:
         rows = np.load(array, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise checked_files.Damaged(array, str(error), "") from None
+        raise files.Damaged(array, str(error), "") from None
     if len(rows) != len(names):
-        raise checked_files.Damaged(array, f"{len(rows)} rows, not {len(names)}", "")
+        raise files.Damaged(array, f"{len(rows)} rows, not {len(names)}", "")
     return names
 
 
@@ -97,8 +95,8 @@ class Rows:
     """Rows of several arrays as one, in memory or read from disk when asked for."""
 
     def __init__(self, places: Sequence[tuple[pathlib.Path, int]], *, in_memory: bool):
-        files = {path: np.load(path, mmap_mode="r") for path, _ in places}
-        self._places = [(files[path], row) for path, row in places]
+        arrays = {path: np.load(path, mmap_mode="r") for path, _ in places}
+        self._places = [(arrays[path], row) for path, row in places]
         self._array = self._gather() if in_memory else None
 
     def __len__(self) -> int:

@@ -21,8 +21,8 @@ from cloc_jax import methods
 from cloc_jax.data import samplers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods import Context, Prediction, Readout, Stage, Support
-from cloc_jax.runtime import model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, predictions
 from cloc_jax.training import assembly, epoch_end, train_step
 from cloc_jax.training import optimizer as optimizers
@@ -96,8 +96,8 @@ class Trainer:
             rngs = nnx.Rngs(jax.random.key(seed))
             return self._method.init(Identity(num_features, is_signed=True), rngs)
 
-        self._make = model_state.compiled(make)
-        self.graph, self._like = model_state.split(nnx.eval_shape(make))
+        self._make = checkpoint.compiled_model(make)
+        self.graph, self._like = checkpoint.split_model(nnx.eval_shape(make))
         self._stages = [self._compiled(stage) for stage in self._method.stages]
 
     def _compiled(self, stage: Stage) -> "_Steps":
@@ -118,7 +118,7 @@ class Trainer:
     def train(self, train: Rows, val: Rows, *, seed: int) -> Learned:
         """The model after all stages."""
         initial = functools.partial(self._make, np.uint32(seed))
-        state = model_state.split(initial())[1]
+        state = checkpoint.split_model(initial())[1]
         epochs, support = 0, None
         for index, steps in enumerate(self._stages):
             run = _StageRun(self, steps, index, train, val, seed)
@@ -158,7 +158,7 @@ class Trainer:
     def readouts(self, state: ModelState) -> dict[str, Readout]:
         """The method's values for people."""
         arrays = jax.tree.map(jnp.asarray, state)  # it may have been unpickled
-        return self._method.readouts(model_state.merge(self.graph, arrays))
+        return self._method.readouts(checkpoint.merge_model(self.graph, arrays))
 
     def score(self, state: ModelState, support: Support | None, rows: Rows) -> dict:
         """Metrics of labelled rows."""

@@ -24,9 +24,9 @@ from jax.sharding import Mesh
 
 from cloc_jax.data import augment as augmentation
 from cloc_jax.data.source import AugmentedOnce, KeptFeatures, Source, Subset
-from cloc_jax.runtime import model_state, processes, sharding
+from cloc_jax.runtime import checkpoint, processes, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.console import console, track
-from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.scoring import inference
 from cloc_jax.training.feature_store import FeatureStore
 
@@ -53,7 +53,7 @@ class Trunk:
         dtype: str,
         settings: Mapping[str, Any],
     ):
-        graph, self.state = model_state.split(encoder)
+        graph, self.state = checkpoint.split_model(encoder)
         self.graph = graph
         self._all, self._mesh = mesh, sharding.own_mesh(mesh)
         # Stores that were made when all was float32 keep their mark.
@@ -61,7 +61,7 @@ class Trunk:
         self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
 
         def apply(state, images):
-            model = model_state.evaluating(graph, state)
+            model = checkpoint.evaluating(graph, state)
             return model.before(images, until).astype(dtype)
 
         self._apply = jax.jit(apply, out_shardings=sharding.copied(self._mesh))

@@ -21,18 +21,10 @@ from cloc_jax.config import saved_config
 from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
 from cloc_jax.methods import Context, Stage, Support
-from cloc_jax.runtime import (
-    checked_files,
-    checkpoint,
-    interrupts,
-    model_state,
-    processes,
-    sharding,
-)
-from cloc_jax.runtime.console import Display, console, print_dataset
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, errors, files, processes, sharding
+from cloc_jax.runtime.checkpoint import ModelState
+from cloc_jax.runtime.console import Display, ScalarLog, console, print_dataset
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.runtime.scalar_log import ScalarLog
 from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import (
     assembly,
@@ -59,7 +51,7 @@ class Run(NamedTuple):
     parts: assembly.Parts
     folder: RunFolder
     checkpoints: checkpoint.Checkpoints
-    requests: interrupts.Requests
+    requests: errors.StopRequest
     scalars: ScalarLog
     estimate: time_estimate.Estimate
 
@@ -90,7 +82,6 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     had_checkpoints = folder.checkpoints.is_dir()
     checkpoints = checkpoint.Checkpoints(
         folder.checkpoints,
-        is_checked=folder.is_checked,
         say=lambda text: console.print(text, soft_wrap=True),
     )
     record = _first_record(parts)
@@ -118,7 +109,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         record["total_steps"] + 1,
         is_written=processes.is_first(),
     )
-    with interrupts.requests() as requests, scalars:
+    with errors.stop_requests() as requests, scalars:
         estimate = time_estimate.Estimate(config, parts)
         run = Run(config, parts, folder, checkpoints, requests, scalars, estimate)
         while record["stage"] < len(parts.method.stages):
@@ -126,7 +117,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
             record = StageRun(run, record).train()
             # A request that came while the stage handed over its model.
             if number := processes.largest(requests.number):
-                raise interrupts.Interrupted(
+                raise errors.Interrupted(
                     number,
                     f"stopped after stage {name}; everything is saved in "
                     f"{folder.checkpoints}. Continue with the same command and "
@@ -141,7 +132,7 @@ def _is_finished(folder: RunFolder) -> bool:
     try:
         if not folder.is_finished():
             return False
-    except checked_files.Damaged as error:
+    except files.Damaged as error:
         console.print(f"{error.path} is damaged and made again", soft_wrap=True)
         return False
     is_left = any(folder.checkpoints.glob("*"))
@@ -367,7 +358,7 @@ class StageRun:
         """The model with which the stage starts."""
         parts, index = self.run.parts, self.record["stage"]
         if not index:
-            graph, state = model_state.split(parts.create())
+            graph, state = checkpoint.split_model(parts.create())
         else:
             before = parts.method.stages[index - 1].name
             graph, state = trained_run.load_stage(
@@ -432,14 +423,14 @@ class StageRun:
         number = processes.largest(self.run.requests.number)
         if number:
             path = self._save()
-            raise interrupts.Interrupted(
+            raise errors.Interrupted(
                 number,
                 f"stopped in stage {self.stage.name} at step {self.step}; everything "
                 f"is saved in {path}. Continue with the same command and --resume.",
             )
 
     def _readouts(self) -> dict[str, dict[str, float]]:
-        model = model_state.merge(self.graph, self.carry.model)
+        model = checkpoint.merge_model(self.graph, self.carry.model)
         ranks = self.run.parts.dataset.ranks
         return {
             name: metrics.named_values(readout.values, readout.per, ranks)
@@ -458,9 +449,9 @@ def enter(
     """The model that the stage before handed over, changed as this stage asks for."""
     # Far from the stages' own keys, which are folded in by their index.
     key = jax.random.fold_in(jax.random.key(seed), 1_000_000 + index)
-    model = model_state.merge(graph, state)
+    model = checkpoint.merge_model(graph, state)
     stage.enter(model, context, nnx.Rngs(key))
-    return model_state.split(model)[1]
+    return checkpoint.split_model(model)[1]
 
 
 def _scalars(row: Record) -> dict[str, float]:

@@ -26,9 +26,9 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import KeptFeatures, Source
 from cloc_jax.methods import Context, Prediction, Support, Verdict
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.console import console, track
-from cloc_jax.runtime.model_state import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import assembly, encoder, epoch_end, stacked_runs, train_step
@@ -73,8 +73,8 @@ def train_together(
     mesh = sharding.make_mesh(min(devices, len(members)))
     # Round-robin: settings whose runs end early would idle a device.
     members = [m for first in range(mesh.size) for m in members[first :: mesh.size]]
-    graph, first = model_state.split(members[0].create())
-    states = [first, *(model_state.split(m.create())[1] for m in members[1:])]
+    graph, first = checkpoint.split_model(members[0].create())
+    states = [first, *(checkpoint.split_model(m.create())[1] for m in members[1:])]
     for index in range(len(members[0].method.stages)):
         stage = StageTogether(members, states, graph, index, mesh)
         members, states = stage.train()

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 from cloc_jax.config import saved_config
 from cloc_jax.encoders import convolution
 from cloc_jax.methods import Method
-from cloc_jax.runtime import model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import exported_model
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.trained_run import TrainedRun
@@ -75,12 +75,12 @@ def rebuild(folder: pathlib.Path) -> Callable[[Array], Outputs]:
     config = saved_config(values)
     method = assembly.build_method(config, len(ranks), sharding.make_mesh(1))
     create = encoder.Creator(config, method)
-    model = _Part(*model_state.split(nnx.eval_shape(create.random)))
+    model = _Part(*checkpoint.split_model(nnx.eval_shape(create.random)))
     trunk = None
     if encoder.entrance(config):
         whole = nnx.eval_shape(lambda: encoder.build(config, nnx.Rngs(0)))
         used = encoder.frozen_groups(config)
-        trunk = _Part(*model_state.split(whole), TRUNK, used)
+        trunk = _Part(*checkpoint.split_model(whole), TRUNK, used)
     weights = load_file(folder / exported_model.WEIGHTS)
     kept = folder / exported_model.SUPPORT
     support = load_file(kept) if kept.exists() else {}
@@ -102,13 +102,13 @@ def _function(
     def predict(weights, support, images):
         inputs = images
         if trunk:
-            whole = model_state.evaluating(trunk.graph, trunk.filled(weights))
+            whole = checkpoint.evaluating(trunk.graph, trunk.filled(weights))
             inputs = whole.before(images, None if until == encoder.FEATURES else until)
             inputs = inputs.astype(encoder.kept_dtype(config))
             # In a run these are two programs: what one compiler pass makes of both
             # together would round otherwise.
             inputs = jax.lax.optimization_barrier(inputs)
-        whole = model_state.evaluating(model.graph, model.filled(weights))
+        whole = checkpoint.evaluating(model.graph, model.filled(weights))
         found = method.predict(whole, inputs, support or None)
         return {k: v for k, v in found._asdict().items() if v is not None}
 

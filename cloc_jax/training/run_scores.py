@@ -8,7 +8,7 @@ import numpy as np
 
 from cloc_jax import losses
 from cloc_jax.data import carving
-from cloc_jax.runtime import checked_files, environment, processes
+from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     embedding_order,
@@ -55,7 +55,7 @@ def write_predictions(folder: RunFolder, results: Results) -> None:
 def finish(folder: RunFolder, results: Results) -> None:
     """Writes metrics.json, last: the run is now finished."""
     path = folder.path / predictions.NAME
-    checksums = {predictions.NAME: checked_files.sha256(path)}
+    checksums = {predictions.NAME: files.sha256(path)}
     folder.write_metrics(results.metrics | {"files": checksums})
 
 

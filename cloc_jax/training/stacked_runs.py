@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 from cloc_jax import methods
 from cloc_jax.methods import Prediction
-from cloc_jax.runtime import model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.training.train_step import Carry
 
 CHUNK = 1024  # items evaluated at a time
@@ -89,13 +89,13 @@ class Functions:
         self._per: dict[str, str] = {}  # of each readout, known once it is traced
 
         def predict(images, state: ModelState, support) -> Prediction:
-            return method.predict(model_state.evaluating(graph, state), images, support)
+            return method.predict(checkpoint.evaluating(graph, state), images, support)
 
         def embed(images, state: ModelState) -> jax.Array:
-            return method.embed(model_state.evaluating(graph, state), images)
+            return method.embed(checkpoint.evaluating(graph, state), images)
 
         def readouts(state: ModelState) -> dict[str, jax.Array]:
-            found = method.readouts(model_state.merge(graph, state))
+            found = method.readouts(checkpoint.merge_model(graph, state))
             self._per |= {name: readout.per for name, readout in found.items()}
             return {name: readout.values for name, readout in found.items()}
 

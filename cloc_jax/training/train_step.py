@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Int
 from cloc_jax import methods
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage
-from cloc_jax.runtime import model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.training import optimizer as optimizers
 
 
@@ -82,11 +82,11 @@ def step_function(
         params = carry.model.params
         updates, state = optimizer.update(gradients, carry.optimizer, params)
         updated = ModelState(optax.apply_updates(params, updates), rest)
-        model = model_state.merge(graph, updated)
+        model = checkpoint.merge_model(graph, updated)
         stage.after_step(model, carry.step, num_steps)
         totals = jax.tree.map(jnp.add, carry.totals, scalars)
         new = Carry(
-            model_state.split(model)[1], state, carry.step + 1, bad_step, totals
+            checkpoint.split_model(model)[1], state, carry.step + 1, bad_step, totals
         )
         good = jax.tree.map(lambda a, b: jnp.where(bad_step < 0, a, b), new, carry)
         return good._replace(bad_step=bad_step)
@@ -124,8 +124,8 @@ def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
 
 
 def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
-    model = model_state.merge(graph, state)
+    model = checkpoint.merge_model(graph, state)
     methods.freeze(model, stage.trains, stage.evaluates)
     rngs = nnx.Rngs(jax.random.fold_in(key, step))
     value, scalars = stage.loss(model, batch, rngs)
-    return value, (model_state.split(model)[1].rest, scalars | {"loss": value})
+    return value, (checkpoint.split_model(model)[1].rest, scalars | {"loss": value})

@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 from cloc_jax.data.source import InMemory, Source
 from cloc_jax.methods import Prediction
-from cloc_jax.runtime import checkpoint, model_state, sharding
-from cloc_jax.runtime.model_state import ModelState
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference
 from cloc_jax.training import assembly, encoder, kept_features
@@ -23,7 +23,7 @@ def load_stage(
     folder: RunFolder, name: str, create: encoder.Creator, mesh: Mesh
 ) -> tuple[nnx.GraphDef, ModelState]:
     """The model that a finished stage handed over."""
-    graph, like = model_state.split(nnx.eval_shape(create.random))
+    graph, like = checkpoint.split_model(nnx.eval_shape(create.random))
     path = folder.stage(name)
     return graph, checkpoint.load_model(path, like, sharding.copied(mesh))
 
@@ -105,7 +105,7 @@ class TrainedRun:
 
     def model(self) -> Any:
         """The model as an object, in evaluation mode."""
-        return model_state.evaluating(self.graph, self.state)
+        return checkpoint.evaluating(self.graph, self.state)
 
     def prepared(self, images: Source, *, batch_size: int) -> Source:
         """Images as the model takes them: themselves, or what frozen parts make."""

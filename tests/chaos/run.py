@@ -256,10 +256,10 @@ def import_everything() -> None:
     import launch  # noqa: F401
     from cloc_jax.data.prepared import tfds_builder  # noqa: F401
     from cloc_jax.report import evaluation  # noqa: F401
-    from cloc_jax.runtime import light_imports
+    from cloc_jax.runtime import environment
     from cloc_jax.training import loop  # noqa: F401
 
-    light_imports.import_without("tensorboardX", "torch")
+    environment.import_without("tensorboardX", "torch")
 
 
 def run_launch(words: list[str], write: int, limit: int) -> None:

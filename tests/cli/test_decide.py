@@ -1,6 +1,5 @@
 """The job `decide`, on run folders written by hand and through launch.py."""
 
-import json
 import os
 
 import pytest
@@ -8,6 +7,7 @@ from drawn_probabilities import drawn
 from launching import ROOT, launch, launched, run_code
 
 from cloc_jax.cli import decide, decision_effects
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     calibration,
@@ -34,10 +34,10 @@ def make_run(path, *, splits=("val", "test"), critical=("1|2",), has_chances=Tru
         found[split] = Predictions(items, true, labels, p if has_chances else None)
         scores[split] = metrics.ordinal_metrics(true, labels, RANKS)
     predictions.write(path / predictions.NAME, found, RANKS)
-    (path / "config.json").write_text("{}")
-    (path / "dataset.json").write_text(json.dumps({"ranks": RANKS}))
+    files.write_sealed(path / "config.json", {})
+    files.write_sealed(path / "dataset.json", {"ranks": RANKS})
     saved = {"ranks": RANKS, "critical": list(critical), "method": "cloc"}
-    (path / "metrics.json").write_text(json.dumps(saved | {"final": scores}))
+    files.write_sealed(path / "metrics.json", saved | {"final": scores})
     return RunFolder(path)
 
 

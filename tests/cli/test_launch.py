@@ -21,6 +21,7 @@ from tiny_runs import arrays
 import launch as launcher
 from cloc_jax.cli import command_line, predict
 from cloc_jax.cli import request as requests
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
@@ -364,7 +365,7 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     # Sets come beside the labels, in columns of their own.
     sets = PredictionSets(0.9, 0.6, 100)
     both = dataclasses.replace(decision, sets=sets)
-    (copy / "decision.json").write_text(json.dumps(both.to_json()))
+    files.write_sealed(copy / "decision.json", both.to_json())
     process = launched(
         "predict", "--run=decided", "--output=sets.csv", run / "examples", cwd=place
     )

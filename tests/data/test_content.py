@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cloc_jax.data import content
-from cloc_jax.runtime import environment, input_files
+from cloc_jax.runtime import environment, files
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_unreadable_files_have_no_digest_and_stop_nothing(tmp_path):
         "unreadable FileNotFoundError",
         "unreadable FileNotFoundError",
     ]
-    with pytest.raises(input_files.NotRegularError, match="named pipe"):
+    with pytest.raises(files.NotRegularError, match="named pipe"):
         content.digest(fifo)
     assert content.digests([good], max_bytes=1) == found[:1]
     good.write_bytes(b"xy")

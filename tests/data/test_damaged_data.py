@@ -10,7 +10,7 @@ from cloc_jax.data import splits
 from cloc_jax.data.layouts import folder
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime.files import Damaged
 
 WANTED = stored_image.Wanted(
     size=(8, 8), crop=None, equalize=False, channels=3, max_pixels=10**6

@@ -23,6 +23,7 @@ from cloc_jax.data.layouts import folder, retinamnist
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.prepared import record_store, stored_image
 from cloc_jax.data.prepared.records import Records
+from cloc_jax.runtime import files
 
 WANTED = stored_image.Wanted(
     size=(8, 8), crop=None, equalize=False, channels=3, max_pixels=images.MAX_PIXELS
@@ -322,7 +323,7 @@ def as_made_earlier(made, items):
     manifest = json.loads((earlier / "prepared.json").read_text())
     for field in ("by", "unread", "checksums", "integrity"):
         del manifest[field]
-    (earlier / "prepared.json").write_text(json.dumps(manifest | {"source": source}))
+    files.write_sealed(earlier / "prepared.json", manifest | {"source": source})
     return earlier
 
 
@@ -592,7 +593,7 @@ def test_a_full_disk(source, tmp_path, monkeypatch, where):
     if where == "records":
         monkeypatch.setattr(tfds_builder, "write", full)
     else:
-        monkeypatch.setattr(record_store.checked_files, "write_json", full)
+        monkeypatch.setattr(record_store.files, "write_sealed", full)
     with pytest.raises(OSError, match="disk of .* is full.*data.prepared"):
         prepare(source, tmp_path)
     monkeypatch.undo()

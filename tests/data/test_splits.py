@@ -9,6 +9,7 @@ import pytest
 
 from cloc_jax.data import splits
 from cloc_jax.data.layouts.listing import FOLD, Item
+from cloc_jax.runtime import files
 
 RANKS = ("0", "1", "2")
 OPTIONS = {
@@ -240,8 +241,7 @@ def test_too_few_images_for_calibration():
     [None, [], {"train": None}, {"train": [True]}, {"train": [["a"]]}, {"odd": []}],
 )
 def test_saved_splits_of_another_form(tmp_path, lists):
-    """Without a checksum, as earlier versions wrote them."""
     path = tmp_path / "splits.json"
-    path.write_text(json.dumps({"settings": {}, "splits": lists}))
+    files.write_sealed(path, {"settings": {}, "splits": lists})
     with pytest.raises(ValueError, match="splits.json is damaged: it does not list"):
         splits._read(path)

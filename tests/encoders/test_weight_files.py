@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, pretrained, weight_files
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 
 KERAS = {
     "conv1/kernel": np.arange(54, dtype=np.float32).reshape(3, 3, 3, 2),
@@ -54,7 +54,7 @@ def test_safetensors_keeps_types_and_metadata(tmp_path):
         "format": "safetensors",
         "a": "b",
         "source": "x.safetensors",
-        "sha256": checked_files.sha256(path),
+        "sha256": files.sha256(path),
     }
 
 
@@ -94,7 +94,7 @@ def test_torch_state_dicts(tmp_path, torch, is_zip, nest):
     }
     same(raw.tensors, wanted)
     assert raw.metadata["format"] == "torch"
-    assert raw.metadata["sha256"] == checked_files.sha256(path)
+    assert raw.metadata["sha256"] == files.sha256(path)
 
 
 class Trap:
@@ -441,7 +441,7 @@ def test_npm_archive(tmp_path):
         "format": "tfjs",
         "source": "npm some_net 1.2.3",
         "licence": "MIT (LICENSE), ISC (package.json)",
-        "sha256": checked_files.sha256(path),
+        "sha256": files.sha256(path),
     }
     assert set(tmp_path.rglob("*")) == before  # nothing was unpacked
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cloc_jax.encoders.weights import tfjs_files, weight_files
-from cloc_jax.runtime import unpacked_size
+from cloc_jax.runtime import files
 
 MIB = 2**20
 
@@ -19,7 +19,7 @@ MIB = 2**20
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """A limit that small files reach."""
-    monkeypatch.setenv(unpacked_size.LIMIT, str(4 / 1024))
+    monkeypatch.setenv(files.UNPACKED_LIMIT, str(4 / 1024))
 
 
 def refused(path):
@@ -46,7 +46,7 @@ def test_archives(tmp_path, kind):
 
 
 def test_a_header_that_asks_for_all_memory(tmp_path, monkeypatch):
-    monkeypatch.setenv(unpacked_size.LIMIT, "64")
+    monkeypatch.setenv(files.UNPACKED_LIMIT, "64")
     path = tmp_path / "x.tgz"
     path.write_bytes(gzip.compress(entry("x", 8 * 2**30 - 512, tarfile.XHDTYPE)))
     with pytest.raises(ValueError, match="x.tgz has a header of 8,589,934,080 bytes"):
@@ -115,9 +115,9 @@ def test_torch_tensors_that_numpy_does_not_have(tmp_path, make):
 
 @pytest.mark.parametrize("given", ["0", "-1", "much", "nan", "inf"])
 def test_a_limit_that_is_none(monkeypatch, given):
-    monkeypatch.setenv(unpacked_size.LIMIT, given)
+    monkeypatch.setenv(files.UNPACKED_LIMIT, given)
     with pytest.raises(ValueError, match="give a number of GiB above 0"):
-        unpacked_size.limit()
+        files.unpacked_limit()
 
 
 def test_arrays_of_images(tmp_path):

@@ -11,7 +11,7 @@ import safetensors.numpy
 from launching import launch, launched
 
 from cloc_jax.encoders.weights import hub, loading
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 
 
 def resnet18():
@@ -52,7 +52,7 @@ def test_load_a_file(file):
     assert loaded.tensors.keys() == resnet18().keys()
     assert loaded.metadata["architecture"] == "resnet18"
     assert loaded.metadata["source"] == "net.safetensors"
-    assert loaded.metadata["sha256"] == checked_files.sha256(file)
+    assert loaded.metadata["sha256"] == files.sha256(file)
     with pytest.raises(ValueError, match="net.safetensors: .*resnet18.*resnet50"):
         loading.load(str(file), architecture="resnet50")
 
@@ -96,11 +96,11 @@ def test_convert_says_what_it_wrote(file, tmp_path, capsys):
         "bn_eps": "1e-5",
         "source": "net.safetensors",
         "licence": "unknown",
-        "sha256": checked_files.sha256(file),
+        "sha256": files.sha256(file),
         "tensors": "102, 11.7M numbers",
     }
     again = loading.load(str(target))
-    assert again.metadata["sha256"] == checked_files.sha256(file)  # of the first file
+    assert again.metadata["sha256"] == files.sha256(file)  # of the first file
     for name, tensor in resnet18().items():
         assert again.tensors[name].dtype == np.float16
         np.testing.assert_array_equal(again.tensors[name], tensor)

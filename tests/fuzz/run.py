@@ -32,7 +32,6 @@ WEIGHTS = {
     "table": 4,
     "weights": 4,
     "run": 3,
-    "old-run": 2,
     "prepared": 1,
     "features": 1,
 }
@@ -41,7 +40,6 @@ GOOD = (
     "refused",
     "ValueError",
     "OSError",
-    "read, its checksum was removed",  # as in files of earlier versions
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 from PIL import Image
 
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
@@ -131,14 +131,14 @@ def _archive(given: dict[str, np.ndarray]) -> bytes:
         for name, tensor in given.items()
     ]
     model = {"weightsManifest": [{"paths": ["shard1.bin"], "weights": entries}]}
-    files = {
+    members = {
         "package/model.json": json.dumps(model).encode(),
         "package/shard1.bin": b"".join(tensor.tobytes() for tensor in given.values()),
         "package/package.json": b'{"name": "net", "version": "1", "license": "MIT"}',
     }
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, data in files.items():
+        for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -166,7 +166,7 @@ def write_run(path: pathlib.Path) -> None:
     )
     predictions.write(path / predictions.NAME, {"val": split, "test": split}, RANKS)
     results = {"final": {"test": {"mae": 0.5}}, "ranks": list(RANKS), "readouts": {}}
-    kept = checked_files.sha256(path / predictions.NAME)
+    kept = files.sha256(path / predictions.NAME)
     run.write_metrics(results | {"files": {predictions.NAME: kept}})
     decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
-    checked_files.write_json(run.decision, decision.to_json())
+    files.write_sealed(run.decision, decision.to_json())

@@ -22,7 +22,7 @@ from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.encoders.weights import loading
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
@@ -31,8 +31,6 @@ from configs import folder as folder_config
 
 WANTED = stored_image.Wanted((16, 16), None, False, 3, 10**7)
 SILENT = "damage not noticed"
-LOST = "read, its checksum was removed"
-CHECKED = checked_files.KEY
 
 
 def damage(
@@ -93,23 +91,17 @@ class Run:
     def __init__(self, place: pathlib.Path):
         self._folder = RunFolder(place / "run")
         seeds.write_run(self._folder.path)
-        files = [p for p in self._folder.path.rglob("*") if p.is_file()]
-        self._seeds = {path: path.read_bytes() for path in files if path.suffix}
+        written = [p for p in self._folder.path.rglob("*") if p.is_file()]
+        self._seeds = {path: path.read_bytes() for path in written if path.suffix}
         self._before = self._all()
 
     def read(self, rng: random.Random) -> str:
         path = damage(pathlib.Path(), self._seeds, rng)
         try:
-            if self._all() == self._before:
-                return "read"
-            # What has no checksum at all is taken for a file of an earlier version.
-            marks = [text.count(b'"%s"' % CHECKED.encode()) for text in self._two(path)]
-            return LOST if marks[0] < marks[1] else f"{SILENT}: {path.name}"
+            is_same = self._all() == self._before
+            return "read" if is_same else f"{SILENT}: {path.name}"
         finally:
             path.write_bytes(self._seeds[path])
-
-    def _two(self, path: pathlib.Path) -> tuple[bytes, bytes]:
-        return path.read_bytes(), self._seeds[path]
 
     def _all(self) -> str:
         run = self._folder
@@ -128,28 +120,6 @@ class Run:
             Decision.read(run.decision, seeds.RANKS).to_json(),
         ]
         return json.dumps(found)
-
-
-class OldRun(Run):
-    """A file of a run of an earlier version, without checksums: it may read anyhow."""
-
-    def __init__(self, place: pathlib.Path):
-        super().__init__(place)
-        for path, data in self._seeds.items():
-            if path.suffix == ".json":
-                plain = json.loads(data)
-                without = {k: plain[k] for k in plain if k not in (CHECKED, "files")}
-                path.write_text(json.dumps(without, indent=2))
-            elif path.suffix == ".jsonl":
-                rows = [json.loads(line) for line in data.splitlines()]
-                rows = [{k: row[k] for k in row if k != CHECKED} for row in rows]
-                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            self._seeds[path] = path.read_bytes()
-        self._all()  # without checksums it is read as well
-
-    def read(self, rng: random.Random) -> str:
-        found = super().read(rng)
-        return "read" if found.startswith((SILENT, LOST)) else found
 
 
 class Prepared:
@@ -223,10 +193,9 @@ KINDS = {
     "table": Table,
     "weights": Weights,
     "run": Run,
-    "old-run": OldRun,
     "prepared": Prepared,
     "features": Features,
 }
 # Errors whose message is a sentence for the user; others end in a traceback.
 OURS = (ValueError, OSError)
-assert issubclass(checked_files.Damaged, OURS)
+assert issubclass(files.Damaged, OURS)

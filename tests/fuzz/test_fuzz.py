@@ -21,13 +21,13 @@ spec.loader.exec_module(run)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-@pytest.mark.parametrize("kind", ["image", "table", "run", "old-run", "features"])
+@pytest.mark.parametrize("kind", ["image", "table", "run", "features"])
 def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, tmp_path):
     target = targets.KINDS[kind](tmp_path)
     found = [run.read_one(target, kind, number, seed=7) for number in range(60)]
     bad = [outcome for outcome in found if outcome.what not in run.GOOD]
     assert not bad, bad[0]
-    assert len({outcome.what for outcome in found}) > 1  # damage is seen, not all of it
+    assert any(outcome.what != "read" for outcome in found)  # damage is seen
 
 
 def test_what_has_to_be_mended_is_found(tmp_path):

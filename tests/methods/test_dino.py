@@ -12,7 +12,7 @@ from cloc_jax import methods
 from cloc_jax.methods import Context, Limits
 from cloc_jax.methods import dino as module
 from cloc_jax.methods.dino import dino
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly, loop, optimizer, run_scores, train_step
 from cloc_jax.training.trained_run import TrainedRun
@@ -115,7 +115,7 @@ class Steps:
             self.stage = self.stage._replace(trains=trains)
         model = create(made, features)
         self.stage.enter(model, context(num_steps), nnx.Rngs(1))
-        self.graph, state = model_state.split(model)
+        self.graph, state = checkpoint.split_model(model)
         built = optimizer.build(
             self.stage.trains,
             methods.group_of,
@@ -137,7 +137,7 @@ class Steps:
 
     @property
     def model(self):
-        return model_state.merge(self.graph, self.carry.model)
+        return checkpoint.merge_model(self.graph, self.carry.model)
 
 
 def values(part, *kinds):
@@ -170,7 +170,7 @@ def test_the_teacher_starts_as_the_student_and_has_no_parameters():
         )
         assert ours.keys() == theirs.keys()
         assert all((ours[path] == theirs[path]).all() for path in ours)
-    params, rest = model_state.split(model)[1]
+    params, rest = checkpoint.split_model(model)[1]
     assert set(params) == {"encoder", "head", "last_layer", "projection"}
     assert {"teacher", "center", "frozen_steps"} <= set(rest)
     assert not values(model.teacher, nnx.Param)

@@ -17,7 +17,7 @@ from cloc_jax.methods.interface import (
     View,
     freeze,
 )
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly, loop, run_scores
 from cloc_jax.training.many_runs import train_together
@@ -216,15 +216,15 @@ def test_evaluation_switches_dropout_and_frozen_groups():
             return self.second(self.first(x))
 
     model = Two(nnx.Rngs(0))
-    graph, state = model_state.split(model)
+    graph, state = checkpoint.split_model(model)
     x = jnp.ones((400, 3))
-    out = model_state.evaluating(graph, state)(x)
+    out = checkpoint.evaluating(graph, state)(x)
     assert float((out == 0).mean()) == 0
-    both = model_state.merge(graph, state)
+    both = checkpoint.merge_model(graph, state)
     freeze(both, trains=("second",))
     assert both.first.layers[0].use_running_average
     assert both.first.layers[1].deterministic and not both.second.deterministic
-    trained = model_state.merge(graph, state)
+    trained = checkpoint.merge_model(graph, state)
     freeze(trained, trains=("first", "second"), evaluates=("second",))
     assert not trained.first.layers[1].deterministic and trained.second.deterministic
 

@@ -11,7 +11,7 @@ from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods import Labelled, Limits
 from cloc_jax.methods import mwr as module
 from cloc_jax.methods.mwr import Comparator, mwr
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.training import train_step
 
 RANKS = 5
@@ -141,7 +141,7 @@ def trained(made, data, steps):
     """A model after some steps, and the losses."""
     stage = made.stages[0]
     model = made.init(Identity(2, is_signed=True), nnx.Rngs(0))
-    graph, state = model_state.split(model)
+    graph, state = checkpoint.split_model(model)
     optimizer = optax.adam(0.01)
     step = jax.jit(train_step.step_function(graph, stage, optimizer, steps))
     carry, losses = train_step.first_carry(state, optimizer, ["loss"]), []
@@ -150,7 +150,7 @@ def trained(made, data, steps):
         carry = step(carry, triples(data, 32, seed=n), jax.random.key(0))
         losses.append(float(carry.totals["loss"]) - before)
     assert int(carry.bad_step) == -1
-    return model_state.evaluating(graph, carry.model), losses
+    return checkpoint.evaluating(graph, carry.model), losses
 
 
 @pytest.fixture(scope="module")

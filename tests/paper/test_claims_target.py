@@ -1,12 +1,12 @@
 """The page of claims is written over no other file."""
 
-import json
 import os
 
 import pytest
 from launching import launch
 
 from cloc_jax.paper import claims
+from cloc_jax.runtime import files
 
 STUDY = {
     "command": "python launch.py collapse",
@@ -26,7 +26,7 @@ STUDY = {
 @pytest.fixture
 def studies(tmp_path):
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "collapse.json").write_text(json.dumps(STUDY))
+    files.write_sealed(tmp_path / "runs" / "collapse.json", STUDY)
     return tmp_path / "runs"
 
 
@@ -83,6 +83,6 @@ def test_a_cut_study_is_named(studies, tmp_path):
     ],
 )
 def test_rows_of_studies_say_what_was_trained(about, encoder, studies, tmp_path):
-    (studies / "collapse.json").write_text(json.dumps(STUDY | about))
+    files.write_sealed(studies / "collapse.json", STUDY | about)
     claims.write_claims(studies, tmp_path / "claims.md")
     assert f"| KOA, 120x200, {encoder} | 3 |" in (tmp_path / "claims.md").read_text()

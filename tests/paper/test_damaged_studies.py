@@ -5,7 +5,7 @@ from launching import launch
 from ml_collections import ConfigDict
 
 from cloc_jax.paper.tables import summaries, table_job
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.sweeps.engines import driver, task_files
 from cloc_jax.sweeps.run_plan import Plan
 
@@ -33,7 +33,7 @@ def assert_named(ended, path):
 def test_a_page_of_tables_from_a_damaged_summary(tmp_path, damage):
     path = tmp_path / "summaries" / "koa-frozen.json"
     path.parent.mkdir()
-    checked_files.write_json(path, {"version": summaries.VERSION, "dataset": "koa"})
+    files.write_sealed(path, {"version": summaries.VERSION, "dataset": "koa"})
     damage(path)
     words = ["tables", f"--from={path.parent}", f"--run={tmp_path}"]
     assert_named(launch(*words, cwd=tmp_path), path)
@@ -44,11 +44,11 @@ def test_lists_of_runs_and_tasks(tmp_path, damage):
     driver.begin(tmp_path, [{"name": "a", "setting": "a", "seed": 1}])
     path = tmp_path / driver.LISTED
     damage(path)
-    with pytest.raises(checked_files.Damaged, match="sweep.json is damaged"):
+    with pytest.raises(files.Damaged, match="sweep.json is damaged"):
         table_job.make_summaries(tmp_path)
     one = Plan("a", "a", {}, ConfigDict({"seed": 1}))
     task = task_files.write(task_files.Task("a", (one,)), tmp_path)
     damage(task)
     for read in (task_files.read, task_files.environment_of):
-        with pytest.raises(checked_files.Damaged, match="Start the command again"):
+        with pytest.raises(files.Damaged, match="Start the command again"):
             read(task)

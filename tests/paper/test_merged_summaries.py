@@ -9,6 +9,7 @@ from launching import launched
 
 from cloc_jax.paper import table_cells, table_rows
 from cloc_jax.paper.tables import merged_summaries
+from cloc_jax.runtime import files
 
 
 def parts():
@@ -98,7 +99,7 @@ def test_the_page_and_the_summaries_of_two_folders(tmp_path):
     whole, *halves = parts()
     for name, one in zip(("here", "there", "both"), (*halves, whole), strict=True):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "idrid-partial.json").write_text(json.dumps(one))
+        files.write_sealed(tmp_path / name / "idrid-partial.json", one)
     launched("tables", "--from=both", "--to=expected", cwd=tmp_path)
     two = ["--from=here", "--from=there"]
     launched("tables", *two, "--summaries=kept", "--to=page", cwd=tmp_path)

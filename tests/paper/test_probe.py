@@ -5,7 +5,7 @@ import pytest
 from tiny_runs import clean
 
 from cloc_jax.paper import probe
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 
 
 def drawn(seed, count, noise):
@@ -39,7 +39,7 @@ def test_from_images_to_a_file(tmp_path, monkeypatch):
     config = clean(encoder__frozen=True, head__projection=6)
     result = probe.probe(config, tmp_path / "probe")
     written = (tmp_path / "probe" / "probe.json").read_text()
-    assert checked_files.opened(written) == result
+    assert files.unsealed(written) == result
     assert result["test"]["count"] == 14
     # Rates of 14 images.
     rate = 14 * result["boundaries"]["1|2"]["crossing_rate"]

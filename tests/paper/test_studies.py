@@ -20,6 +20,7 @@ from cloc_jax.paper import (
     true_gaps,
 )
 from cloc_jax.report import figures
+from cloc_jax.runtime import files
 from cloc_jax.scoring import predictions
 from cloc_jax.sweeps.run_plan import Plan
 
@@ -46,7 +47,7 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     value = float(name.split("=")[1]) if "=" in name else 0.4
     values = {} if name == control.ENTROPY else dict.fromkeys(NAMES, value)
     found = {"ranks": RANKS, "margins": values, "final": {}}
-    (run / "metrics.json").write_text(json.dumps(found))
+    files.write_sealed(run / "metrics.json", found)
     return Plan(run.name, name, {"seed": seed}, ConfigDict())
 
 
@@ -248,7 +249,7 @@ def test_claims_page_follows_the_studies(tmp_path):
         "encoder": "resnet50",
         "is_frozen": True,
     }
-    (tmp_path / "runs" / "control.json").write_text(json.dumps(study | about))
+    files.write_sealed(tmp_path / "runs" / "control.json", study | about)
     count = claims.write_claims(tmp_path, tmp_path / "claims.md")
     page = (tmp_path / "claims.md").read_text()
     assert count == 1
@@ -284,16 +285,16 @@ def test_a_page_keeps_rows_of_other_commands_and_replaces_its_own(tmp_path):
     study = analysed(tmp_path / "first", shares) | ABOUT
     commands = ["python launch.py control --boundary='1|2'", "python launch.py again"]
     for command in commands:
-        text = json.dumps(study | {"command": command})
         (tmp_path / "first" / f"{len(command)}").mkdir()
-        (tmp_path / "first" / f"{len(command)}" / "control.json").write_text(text)
+        path = tmp_path / "first" / f"{len(command)}" / "control.json"
+        files.write_sealed(path, study | {"command": command})
     page = tmp_path / "claims.md"
     claims.write_claims(tmp_path / "first", page)
     before = page.read_text()
     other = tmp_path / "second"
     other.mkdir()
     found = true_gaps.analyse(learned_gaps(), 19) | {"seeds": 4, "draws": 19}
-    (other / "gaps.json").write_text(json.dumps(found | ABOUT))
+    files.write_sealed(other / "gaps.json", found | ABOUT)
     claims.write_claims(other, page, add=True)
     after = page.read_text()
     gone = set(before.splitlines()) - set(after.splitlines())

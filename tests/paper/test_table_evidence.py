@@ -1,13 +1,12 @@
 """From the runs behind the tables to verdicts on the paper's claims."""
 
-import json
-
 import numpy as np
 import pytest
 import table_summaries
 
 from cloc_jax.paper import claims, table_evidence
 from cloc_jax.paper.tables import summaries
+from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals, predictions
 from configs import idrid
 
@@ -55,14 +54,14 @@ def write_run(
     }
     if has_phase_one:
         found["phase_one"] = {"val": early, "test": early}
-    (folder / "metrics.json").write_text(json.dumps(found))
+    files.write_sealed(folder / "metrics.json", found)
     config = idrid.get_config()
     config.encoder.trainable_from = "layer4"
     config.update_from_flattened_dict(settings)
-    (folder / "config.json").write_text(json.dumps(config.to_dict(), default=list))
+    files.write_sealed(folder / "config.json", config.to_dict())
     images = {"train": 8, "val": len(TRUE), "test": len(TRUE)}
     about = {"images": images, "ranks": RANKS, "sha256": "0"}
-    (folder / "dataset.json").write_text(json.dumps(about))
+    files.write_sealed(folder / "dataset.json", about)
     names = [str(first + i) for i in range(len(TRUE))]
     one = predictions.Predictions(names, TRUE, predicted, None)
     predictions.write(folder / predictions.NAME, {"val": one, "test": one}, ranks)
@@ -256,7 +255,7 @@ def section(page, text):
 def test_page_of_claims_from_a_summary(summary, tmp_path):
     (tmp_path / "runs" / "summaries").mkdir(parents=True)
     path = tmp_path / "runs" / "summaries" / "idrid-partial.json"
-    path.write_text(json.dumps(summary))
+    files.write_sealed(path, summary)
     assert claims.write_claims(tmp_path / "runs", tmp_path / "claims.md") == 1
     page = (tmp_path / "claims.md").read_text()
     data = "| IDRiD, 224x224, resnet50 trained from layer4 on | 3 |"
@@ -288,7 +287,7 @@ def test_rows_say_which_part_of_the_encoder_was_trained(protocol, data, tmp_path
     made = table_summaries.full(protocol=protocol)
     path = tmp_path / "summaries" / f"idrid-{protocol}.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(made))
+    files.write_sealed(path, made)
     claims.write_claims(tmp_path, tmp_path / "claims.md")
     assert f"| IDRiD, 224x224, {data} | 3 |" in (tmp_path / "claims.md").read_text()
 
@@ -297,7 +296,7 @@ def write_page(folder, made, *, add=False):
     """The page of claims from one summary."""
     kept = folder / "summaries"
     kept.mkdir(exist_ok=True)
-    (kept / "idrid-partial.json").write_text(json.dumps(made))
+    files.write_sealed(kept / "idrid-partial.json", made)
     claims.write_claims(folder, folder / "claims.md", add=add)
     return (folder / "claims.md").read_text()
 

@@ -14,7 +14,7 @@ from cloc_jax.data import datasets
 from cloc_jax.paper import table_rows, tables_page
 from cloc_jax.paper.tables import summaries, table_job, table_plans
 from cloc_jax.paper.tables.table_plans import Request
-from cloc_jax.runtime import sharding
+from cloc_jax.runtime import files, sharding
 from cloc_jax.scoring import predictions
 from cloc_jax.training import assembly
 
@@ -226,7 +226,7 @@ def test_a_dry_run_counts_what_is_finished_and_says_how_long(tmp_path, capsys):
     for one in planned.plans[:1]:  # of CLOC
         (tmp_path / one.name).mkdir()
         found = {"final": {}, "seconds": {"total": 7200.0}}
-        (tmp_path / one.name / "metrics.json").write_text(json.dumps(found))
+        files.write_sealed(tmp_path / one.name / "metrics.json", found)
     table_job.dry_run(planned, tmp_path)
     said = capsys.readouterr().out
     assert "4 runs, 1 finished" in said
@@ -270,13 +270,11 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
         "readouts": {},
         "environment": {"device": "cpu x1"},
     }
-    (run / "metrics.json").write_text(json.dumps(found))
-    (run / "config.json").write_text(
-        json.dumps(load("synthetic", "whole").to_dict(), default=list)
-    )
+    files.write_sealed(run / "metrics.json", found)
+    files.write_sealed(run / "config.json", load("synthetic", "whole").to_dict())
     images = {"train": 8, "val": 6, "test": 6}
     about = {"images": images, "ranks": ["0", "1"], "sha256": "0"}
-    (run / "dataset.json").write_text(json.dumps(about))
+    files.write_sealed(run / "dataset.json", about)
     true, predicted = (np.repeat(a.ravel(), counts.ravel()) for a in np.indices((2, 2)))
     names = [str(i) for i in range(6)]
     one = predictions.Predictions(names, true, predicted, None)
@@ -295,7 +293,7 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
 def test_a_page_from_summaries_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="there is none"):
         table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
-    (tmp_path / "a.json").write_text("{}")
+    files.write_sealed(tmp_path / "a.json", {})
     with pytest.raises(ValueError, match="a.json is not one"):
         table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
     with pytest.raises(ValueError, match="--weights is 'vg16=x'; .* vgg16"):

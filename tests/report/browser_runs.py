@@ -6,6 +6,7 @@ import numpy as np
 from drawn_probabilities import drawn
 
 from cloc_jax.report import html_page, thumbnails
+from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals, metrics, predictions
 from cloc_jax.scoring.predictions import Predictions
 
@@ -46,9 +47,9 @@ def make_run(
         "final": final,
         "readouts": {"margins": readout},
     }
-    (path / "metrics.json").write_text(json.dumps(results))
-    (path / "config.json").write_text("{}")
-    (path / "dataset.json").write_text(json.dumps({"ranks": ranks}))
+    files.write_sealed(path / "metrics.json", results)
+    files.write_sealed(path / "config.json", {})
+    files.write_sealed(path / "dataset.json", {"ranks": ranks})
     rows = [
         {
             "stage": "joint" if epoch < 3 else "refine",
@@ -60,7 +61,7 @@ def make_run(
         }
         for epoch in range(1, 7)
     ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+    text = "".join(json.dumps(files.sealed(row)) + "\n" for row in rows)
     (path / "history.jsonl").write_text(text)
     if pictures:
         test = found["test"]

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from cloc_jax.report import html_page, written_numbers
+from cloc_jax.runtime import files
 from cloc_jax.scoring import decisions, intervals, metrics
 
 IMAGES = (
@@ -154,13 +155,10 @@ def make_run(
         "data": {"root": None, "augment": {"flip": True}},
         "method": {"name": method, "note": "<script>alert(1)</script>"},
     }
-    files = {
-        "metrics.json": json.dumps(scores),
-        "history.jsonl": json.dumps(row) + "\n",
-        "config.json": json.dumps(config),
-    }
-    for name, text in files.items():
+    written = {"metrics.json": scores, "history.jsonl": row, "config.json": config}
+    for name, value in written.items():
         if name not in skip:
+            text = json.dumps(files.sealed(value)) + "\n"
             (folder / name).write_text(text, encoding="utf-8")
     if "predictions.csv" not in skip:
         with (folder / "predictions.csv").open("w", newline="") as file:
@@ -289,7 +287,7 @@ def test_runs_without_intervals_have_none(tmp_path):
     for split in scores["final"].values():
         del split["intervals"]
     del scores["order_score"]
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     page = read_page(tmp_path)
     assert not page.classes.get("ends") and "95% interval" not in page.text
     assert "has no order score" in page.text
@@ -361,7 +359,7 @@ def test_studies_are_shown(tmp_path, file, picture, is_beside):
     make_run(run, list("01234"), critical=["1|2"])
     assert "± 0.01" not in read_page(run).text
     place = run if not is_beside else run.parent
-    (place / file).write_text(json.dumps(STUDY))
+    files.write_sealed(place / file, STUDY)
     before = sum(tag == "img" for tag, _ in read_page(run).tags)
     Image.new("RGB", (600, 300)).save(place / picture, dpi=(150, 150))
     page = read_page(run)
@@ -394,9 +392,9 @@ def test_decisions_and_what_they_cost_are_shown(tmp_path):
     }
     rows = [{"target": 0.05, **rates}, {"target": 0.2, **dict.fromkeys(rates)}]
     scores["trade_off"] = {"0|1": rows}
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     decision = decisions.Decision(("0", "1", "2"), costs={"0|1": (5.0, 1.0)})
-    (tmp_path / "decision.json").write_text(json.dumps(decision.to_json()))
+    files.write_sealed(tmp_path / "decision.json", decision.to_json())
     page = read_page(tmp_path)
     assert "at 0|1 a missed image costs 5" in page.text
     assert "Thresholds at 0|1" in page.text
@@ -418,7 +416,7 @@ def test_collapsed_margins_are_noted(tmp_path):
     assert "Collapse: the margins of 0|1 , 2|3 fell below 0.02" in page.text
     kinds = scores["readouts"]["margins"]["kinds"]
     kinds |= {"0|1": "fixed", "2|3": "fixed"}  # set so by hand
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     assert "Collapse" not in read_page(tmp_path).text
 
 
@@ -431,7 +429,7 @@ def test_margins_without_influence_are_noted(tmp_path):
         ({"0|1": None, "1|2": None}, False),
     ):
         scores["violated"] = violated
-        (tmp_path / "metrics.json").write_text(json.dumps(scores))
+        files.write_sealed(tmp_path / "metrics.json", scores)
         assert (
             "does not depend on the margins" in read_page(tmp_path).text
         ) == is_noted
@@ -499,7 +497,7 @@ def test_readouts_of_other_methods_have_a_table_and_a_picture(tmp_path):
     scores = make_run(tmp_path, list("012"), method="clm")
     values = {"0|1": -0.5, "1|2": 1.25}
     scores["readouts"] = {"first_thresholds": {"per": "boundary", "values": values}}
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     image = Image.new("RGB", (300, 150), "white")
     image.save(tmp_path / "first_thresholds.png", dpi=(150, 150))
     page = read_page(tmp_path)
@@ -507,18 +505,6 @@ def test_readouts_of_other_methods_have_a_table_and_a_picture(tmp_path):
     assert page.row("1|2", 2)[1][1] == "1.250" and page.row("0|1", 2)[1][1] == "−0.500"
     alts = [a["alt"] for tag, a in page.tags if tag == "img"]
     assert "First thresholds against epoch" in alts
-
-
-def test_a_run_of_an_older_version_has_the_same_page(tmp_path):
-    scores = make_run(tmp_path, list("012"))
-    page = html_page.write_report(tmp_path).read_text()
-    readout = scores.pop("readouts")["margins"]
-    scores |= {"margin_kinds": readout["kinds"], "margin_limit": readout["limit"]}
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
-    row = json.loads((tmp_path / "history.jsonl").read_text())
-    row |= row.pop("readouts")
-    (tmp_path / "history.jsonl").write_text(json.dumps(row) + "\n")
-    assert html_page.write_report(tmp_path).read_text() == page
 
 
 def test_margins_beyond_the_limit_are_noted(tmp_path):
@@ -552,7 +538,7 @@ def test_undefined_numbers_are_dashes(tmp_path):
     scores = make_run(tmp_path, list("012"))
     one = metrics.ordinal_metrics([1, 1], [1, 1], list("012"))
     scores["final"] = {"test": one}
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     page = read_page(tmp_path)
     assert page.row("0", 5)[1][3] == "–"
     assert "None" not in page.text and not re.search(r"\bnan\b", page.text.lower())
@@ -561,7 +547,7 @@ def test_undefined_numbers_are_dashes(tmp_path):
 def test_validation_stands_in_where_there_is_no_test_split(tmp_path):
     scores = make_run(tmp_path, list("012"))
     del scores["final"]["test"]
-    (tmp_path / "metrics.json").write_text(json.dumps(scores))
+    files.write_sealed(tmp_path / "metrics.json", scores)
     assert "Of 400 validation images" in read_page(tmp_path).text
 
 
@@ -583,10 +569,10 @@ def test_long_tables_are_folded(tmp_path):
 def test_missing_metrics_say_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path.name} is not a run"):
         html_page.write_report(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
+    files.write_sealed(tmp_path / "config.json", {})
     with pytest.raises(FileNotFoundError, match="not finished: it has no metrics.json"):
         html_page.write_report(tmp_path)
-    (tmp_path / "metrics.json").write_text('{"ranks": ["0"], "final": {}}')
+    files.write_sealed(tmp_path / "metrics.json", {"ranks": ["0"], "final": {}})
     with pytest.raises(ValueError, match="neither"):
         html_page.write_report(tmp_path)
 

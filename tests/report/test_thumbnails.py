@@ -8,7 +8,7 @@ from drawn_probabilities import drawn
 from PIL import Image
 
 from cloc_jax.report import thumbnails
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime.files import Damaged
 
 
 def test_wrong_and_near_ones_come_first():

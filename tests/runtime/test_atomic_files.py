@@ -6,20 +6,20 @@ import os
 
 import pytest
 
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 
 
 def test_json_is_strict_and_whole(tmp_path):
     path = tmp_path / "a.json"
-    atomic_files.write_json(path, {"x": 1.5})
+    files.write_json(path, {"x": 1.5})
     with pytest.raises(ValueError):
-        atomic_files.write_json(path, {"x": float("nan")})
+        files.write_json(path, {"x": float("nan")})
     assert json.loads(path.read_text()) == {"x": 1.5}
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_text_is_utf_8_whatever_the_machine(tmp_path):
-    atomic_files.write_text(tmp_path / "a.txt", "Größe ½\n")
+    files.write_text(tmp_path / "a.txt", "Größe ½\n")
     assert (tmp_path / "a.txt").read_bytes() == "Größe ½\n".encode()
 
 
@@ -41,7 +41,7 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch, fails, before):
     else:
         monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OSError) as caught:
-        atomic_files.write_bytes(path, b"newer")
+        files.write_bytes(path, b"newer")
     if fails == "write":  # the system does not say which file
         assert caught.value.filename == str(path)
     monkeypatch.undo()
@@ -50,7 +50,7 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch, fails, before):
 
 def test_a_name_that_is_not_taken(tmp_path):
     path = tmp_path / "images.png"
-    assert atomic_files.unused(path) == path
+    assert files.unused_path(path) == path
     for name in ("images.png", "images-2.png", "images-4.png"):
         (tmp_path / name).touch()
-    assert atomic_files.unused(path) == tmp_path / "images-3.png"
+    assert files.unused_path(path) == tmp_path / "images-3.png"

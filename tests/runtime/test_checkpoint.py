@@ -9,7 +9,7 @@ import pytest
 from damage import biggest, flip
 
 from cloc_jax.runtime import checkpoint
-from cloc_jax.runtime.checked_files import SEAL, Damaged
+from cloc_jax.runtime.files import SEAL, Damaged
 
 LIKE = {"a": jnp.zeros((40, 3)), "key": jax.random.key(0)}
 
@@ -76,19 +76,6 @@ def test_none_good_is_one_sentence_and_nothing_is_removed(folder):
         checkpoint.Checkpoints(folder, say=lambda text: None)
     assert str(folder / "3") in str(caught.value) and "\n" not in str(caught.value)
     assert (folder / "2").is_dir() and (folder / "3").is_dir()
-
-
-def test_checkpoints_of_an_earlier_version(folder):
-    for seal in folder.glob(f"*/{SEAL}"):
-        seal.unlink()
-    found = checkpoint.Checkpoints(folder, is_checked=False)
-    np.testing.assert_array_equal(found.arrays(LIKE)["a"], state(3)["a"])
-    found.close()
-    biggest(folder / "3").unlink()
-    found = checkpoint.Checkpoints(folder, is_checked=False)
-    with pytest.raises(Damaged, match="3 is damaged: it cannot be read"):
-        found.arrays(LIKE)
-    found.close()
 
 
 def test_no_flipped_bit_of_a_model_is_used(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 # The main thread is in compiled code, where no handler of Python's can run.
 BLOCKED = """
 import ctypes
-from cloc_jax.runtime import interrupts
-with interrupts.requests() as requests:
+from cloc_jax.runtime import errors
+with errors.stop_requests() as requests:
     print("ready", flush=True)
     libc = ctypes.CDLL(None)
     for _ in range(3):
@@ -43,9 +43,9 @@ def test_the_first_is_acknowledged_and_the_second_ends(name):
 # A callback of the garbage collector, as JAX has one, is what the signal interrupts.
 COLLECTING = """
 import gc, os, signal, time
-from cloc_jax.runtime import interrupts
+from cloc_jax.runtime import errors
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-interrupts.as_exceptions()
+errors.raise_interrupts()
 def callback(phase, info):
     if phase == "start":
         os.kill(os.getpid(), signal.SIGINT)

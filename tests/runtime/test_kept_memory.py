@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from cloc_jax.runtime import kept_memory
+from cloc_jax.runtime import environment
 
 # Minor page faults of ten blocks of 64 MiB that are written and freed, one by one.
 FAULTS = """
 import resource
-from cloc_jax.runtime import kept_memory
+from cloc_jax.runtime import environment
 
-kept_memory.keep_memory()
+environment.keep_memory()
 for _ in range(2):
     bytes(bytearray(2**26))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -53,10 +53,10 @@ def test_freed_blocks_are_used_again_without_asking_the_kernel():
 def test_what_the_user_set_up_is_left_alone(monkeypatch, name, value):
     monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("the allocator was set"))
     monkeypatch.setenv(name, value)
-    assert not kept_memory.keep_memory()
+    assert not environment.keep_memory()
 
 
 def test_other_systems_are_left_alone(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("the allocator was set"))
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not kept_memory.keep_memory()
+    assert not environment.keep_memory()

@@ -7,7 +7,7 @@ import pytest
 from rich.table import Table
 
 from cloc_jax.runtime.console import SafeConsole
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime.errors import printable
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The run folder: nothing overwritten, nothing half written."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -49,44 +47,6 @@ def test_history_is_cut_to_the_checkpoint(tmp_path):
     assert [row["epoch"] for row in run.read_history()] == [0, 1, 9]
 
 
-def test_an_older_history_gets_its_readouts(tmp_path):
-    margins = {"0|1": 0.6, "1|2": 0.8}
-    old = {"stage": "joint", "epoch": 1, "val": {"mae": 0.5}, "margins": margins}
-    without = {"stage": "fit", "epoch": 1, "val": {"mae": 0.5}, "margins": {}}
-    new = {"stage": "fit", "epoch": 2, "readouts": {"thresholds": {"0|1": 1.0}}}
-    run = RunFolder(tmp_path)
-    for row in (old, without, new):
-        run.append_history(row)
-    found = run.read_history()
-    assert found[0] == old | {"readouts": {"margins": margins}}
-    assert found[1] == without | {"readouts": {}}  # cross-entropy has none
-    assert found[2] == new
-
-
-def test_older_metrics_get_their_readouts(tmp_path):
-    run = RunFolder(tmp_path)
-    old = {
-        "final": {"test": {"mae": 0.5}},
-        "margins": {"0|1": 0.6, "1|2": 0.8},
-        "margin_kinds": {"0|1": "learned", "1|2": "fixed"},
-        "margin_limit": 2.0,
-    }
-    run.metrics.write_text(json.dumps(old))
-    readout = {
-        "per": "boundary",
-        "values": old["margins"],
-        "kinds": old["margin_kinds"],
-        "limit": 2.0,
-    }
-    assert run.read_metrics() == old | {"readouts": {"margins": readout}}
-    without = old | {"margins": {}, "margin_kinds": {}, "margin_limit": None}
-    run.metrics.write_text(json.dumps(without))
-    assert run.read_metrics() == without | {"readouts": {}}
-    new = {"final": {}, "margins": {}, "readouts": {"thresholds": {"per": "rank"}}}
-    run.metrics.write_text(json.dumps(new))
-    assert run.read_metrics() == new
-
-
 def test_support_comes_back_and_may_be_absent(tmp_path):
     run = RunFolder(tmp_path)
     (tmp_path / "stages").mkdir()
@@ -96,6 +56,16 @@ def test_support_comes_back_and_may_be_absent(tmp_path):
     assert found.keys() == {"bank", "k"} and found["k"] == 4
     np.testing.assert_array_equal(found["bank"], np.eye(3))
     assert found["bank"].dtype == np.float32
+
+
+def test_a_failure_is_kept_until_training_goes_on(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.read_failure() == ""
+    run.write_failure("the disk is full.")
+    assert run.read_failure() == "the disk is full."
+    run.check_new()  # what failed before it began may begin again
+    run.clear_parts()
+    assert run.read_failure() == "" and not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_no_run(tmp_path):

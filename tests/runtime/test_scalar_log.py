@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from cloc_jax.runtime import light_imports
-from cloc_jax.runtime.scalar_log import ScalarLog
+from cloc_jax.runtime import environment
+from cloc_jax.runtime.console import ScalarLog
 
 
 def events(folder):
     """The events of all files of a folder; records have a length and two checksums."""
-    proto = light_imports.import_without("tensorboardX", "torch").proto.event_pb2
+    proto = environment.import_without("tensorboardX", "torch").proto.event_pb2
     found = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()

@@ -7,7 +7,7 @@ import sys
 import pytest
 from launching import ROOT, TINY, launch
 
-from cloc_jax.runtime import standard_streams
+from cloc_jax.runtime import environment
 
 PLAN = ["tables", "--data=synthetic", "--methods=ce", "--only=comparison", "--dry-run"]
 
@@ -31,7 +31,7 @@ def test_nobody_reads_the_output(words, unbuffered, tmp_path):
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     os.close(write)
-    assert process.returncode == standard_streams.UNREAD
+    assert process.returncode == environment.UNREAD
     assert process.stderr == ""
 
 
@@ -41,7 +41,7 @@ def test_nobody_reads_an_error(tmp_path):
         f"({command}; echo $? >code) 2>&1 | true", shell=True, cwd=tmp_path
     )
     assert process.returncode == 0
-    assert int((tmp_path / "code").read_text()) in (2, standard_streams.UNREAD)
+    assert int((tmp_path / "code").read_text()) in (2, environment.UNREAD)
 
 
 def test_a_socket_that_another_thread_closed_does_not_end_the_program(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_runs import tiny
 
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.scoring import inference
 from cloc_jax.training import assembly
 
@@ -12,7 +12,7 @@ from cloc_jax.training import assembly
 @pytest.mark.parametrize("name, reads", [("rnc", ["val"]), ("gol", ["train", "val"])])
 def test_only_splits_that_a_method_is_fitted_on_are_embedded(name, reads):
     parts = assembly.build(tiny(method__name=name))
-    graph, state = model_state.split(parts.create())
+    graph, state = checkpoint.split_model(parts.create())
     embedder = inference.embedder(graph, parts.method, parts.mesh)
     splits, asked = parts.dataset.splits, []
 

@@ -1,6 +1,5 @@
 """Choosing: by validation alone, and what is chosen is a configuration."""
 
-import json
 import shlex
 import sys
 
@@ -11,6 +10,7 @@ from tiny_runs import tiny
 
 from cloc_jax.config import default_config
 from cloc_jax.paper.tables import table_plans
+from cloc_jax.runtime import files
 from cloc_jax.sweeps import choice, sweep, sweep_summary
 from cloc_jax.sweeps.run_plan import plan_runs
 
@@ -39,7 +39,7 @@ def played(tmp_path, monkeypatch):
                 "margins": {},
                 "readouts": {},
             }
-            (place / "metrics.json").write_text(json.dumps(found))
+            files.write_sealed(place / "metrics.json", found)
 
     monkeypatch.setattr(sweep, "carry_out", run)
     return tmp_path / "sweep"

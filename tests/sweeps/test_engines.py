@@ -11,7 +11,7 @@ import time
 import pytest
 from launching import ROOT, TINY
 
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.sweeps.engines import claim_files
 
 SWEEP = [
@@ -83,7 +83,7 @@ def under_way(runs: pathlib.Path):
     """The process of a run that has a checkpoint and is not finished."""
     for run in runs.glob("*seed=*"):
         # Those without checksums are still being written.
-        has_checkpoint = any(run.glob(f"checkpoints/*/{checked_files.SEAL}"))
+        has_checkpoint = any(run.glob(f"checkpoints/*/{files.SEAL}"))
         claim = runs / claim_files.FOLDER / run.name
         if has_checkpoint and not (run / "metrics.json").exists() and claim.exists():
             return json.loads(claim.read_text())["pid"]

@@ -6,6 +6,7 @@ import os
 import pytest
 from ml_collections import ConfigDict
 
+from cloc_jax.runtime import files
 from cloc_jax.sweeps.engines import driver, remote, task_files, worker
 from cloc_jax.sweeps.engines.driver import Options
 from cloc_jax.sweeps.engines.task_files import Task
@@ -39,7 +40,7 @@ class Played:
         task, said = job
         if said == "done":
             for one in task.plans:
-                (self.folder / one.name / "metrics.json").write_text("{}")
+                files.write_sealed(self.folder / one.name / "metrics.json", {})
             return worker.DONE
         if said == "error":
             log = self.folder / task_files.FOLDER / f"{task.name}.log"
@@ -113,7 +114,7 @@ def test_a_group_starts_anew_and_a_run_goes_on(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "history.jsonl").write_text("{}\n")
     for name in ("a", "alone", "left"):
-        (tmp_path / name / "config.json").write_text("{}")
+        files.write_sealed(tmp_path / name / "config.json", {})
     (tmp_path / "alone" / "checkpoints").mkdir()
     group = Task("a+1", (plan("a"), plan("b")))
     tasks = [group, *(Task(name, (plan(name),)) for name in ("alone", "cut", "left"))]
@@ -178,7 +179,7 @@ def test_failures_are_kept_until_they_are_mended(tmp_path):
     driver._note_failures(tmp_path, plans[1:], {"b": "no data"})
     assert driver.read_failures(tmp_path) == {"a": "no memory", "b": "no data"}
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "metrics.json").write_text("{}")
+    files.write_sealed(tmp_path / "a" / "metrics.json", {})
     driver._note_failures(tmp_path, plans[1:], {})
     assert driver.read_failures(tmp_path) == {}
     assert not (tmp_path / driver.FAILED).exists()

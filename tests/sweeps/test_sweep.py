@@ -9,6 +9,7 @@ import pytest
 from damage import flip
 from tiny_runs import by_name, clean, final_state, tiny
 
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps import engines, run_plan, sweep
 from cloc_jax.sweeps.engines import driver, training_tasks
@@ -232,8 +233,7 @@ def test_settings_of_other_methods_do_not_make_another_run(tmp_path):
     config = frozen(method__name="ce")
     (plan,) = run_plan.plan_runs(config, [run_plan.Setting("a", {})], seeds=1)
     (tmp_path / plan.name).mkdir()
-    text = json.dumps(plan.config.to_dict(), default=list)
-    (tmp_path / plan.name / "config.json").write_text(text)
+    files.write_sealed(tmp_path / plan.name / "config.json", plan.config.to_dict())
     plan.config.method.dino.output = 77  # of a sweep that has dino too
     driver.check_same(tmp_path, plan)
     plan.config.method.name = "sord"

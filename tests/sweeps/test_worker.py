@@ -13,7 +13,7 @@ import pytest
 from launching import ROOT
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime import kept_memory
+from cloc_jax.runtime import environment, files
 from cloc_jax.sweeps.engines import claim_files, slurm, task_files, worker
 from cloc_jax.sweeps.engines.task_files import Task
 from cloc_jax.sweeps.run_plan import Plan
@@ -62,7 +62,7 @@ def test_what_is_finished_or_claimed_or_not_ready_is_left_alone(task):
     assert exit_code(path) == worker.UNREADY  # only the driver may clear it
     assert (folder / "a" / "history.jsonl").exists()
     for name in ("a", "b"):
-        (folder / name / "metrics.json").write_text("{}")
+        files.write_sealed(folder / name / "metrics.json", {})
     assert exit_code(path) == worker.DONE
 
 
@@ -75,7 +75,7 @@ def test_memory_is_kept_before_a_claim_starts_its_thread(task, monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", starting)
-    monkeypatch.setattr(kept_memory, "keep_memory", lambda: order.append("kept"))
+    monkeypatch.setattr(environment, "keep_memory", lambda: order.append("kept"))
     monkeypatch.setattr(worker, "_train", lambda plans, folder: worker.DONE)
     assert worker.main(path) == worker.DONE
     assert order == ["kept", "thread"]

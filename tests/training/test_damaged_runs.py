@@ -1,20 +1,18 @@
 """A run whose files were damaged, removed or cut: said in one sentence, never used."""
 
 import errno
-import json
 import os
 import shutil
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from damage import biggest, flip
 from tiny_runs import clean
 
 from cloc_jax.report import finished_run
-from cloc_jax.runtime import checkpoint, interrupts
-from cloc_jax.runtime.checked_files import KEY, SEAL, Damaged
+from cloc_jax.runtime import checkpoint, errors
+from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.training import assembly, loop, run_scores, trained_run
@@ -91,7 +89,7 @@ def test_a_request_during_the_last_hand_over_is_answered(config, run, monkeypatc
         return original(stage)
 
     monkeypatch.setattr(loop.StageRun, "_hand_over", hand_over)
-    with pytest.raises(interrupts.Interrupted, match="after stage fit.*--resume"):
+    with pytest.raises(errors.Interrupted, match="after stage fit.*--resume"):
         loop.train(config, run, resume=True)
     monkeypatch.undo()
     assert loop.train(config, run, resume=True)
@@ -127,26 +125,6 @@ def test_a_history_that_was_moved_away_is_missed_and_said(config, run, capsys):
     run.history.unlink()
     assert loop.train(config, run, resume=True)
     assert "has 0 of the 2 epochs so far" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_run_of_an_earlier_version_is_read(config, parts, run):
-    found = TrainedRun(config, run, parts).predict(parts.dataset.splits["test"])
-    for seal in run.path.rglob(SEAL):
-        seal.unlink()
-    for path in run.path.rglob("*.json"):
-        value = json.loads(path.read_text())
-        value.pop(KEY, None)
-        value.pop("files", None)
-        path.write_text(json.dumps(value))
-    rows = [json.loads(line) for line in run.history.read_text().splitlines()]
-    for row in rows:
-        del row[KEY]
-    run.history.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert not run.is_checked and run.is_finished() and len(run.read_history()) == 2
-    again = TrainedRun(config, run, parts).predict(parts.dataset.splits["test"])
-    np.testing.assert_array_equal(found.probabilities, again.probabilities)
-    run.metrics.unlink()
-    assert loop.train(config, run, resume=True)  # its checkpoints too
 
 
 def test_an_interrupted_start_can_be_started_again(run, tmp_path):

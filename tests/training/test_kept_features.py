@@ -1,7 +1,6 @@
 """Frozen parts of an encoder: kept outputs stand for the images, to the last digit."""
 
 import csv
-import json
 import os
 import shutil
 
@@ -12,7 +11,7 @@ from tiny_runs import by_name, clean, final_state, of_folder, tiny
 
 from cloc_jax.cli import predict
 from cloc_jax.report import evaluation
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import (
     assembly,
@@ -80,7 +79,7 @@ def test_kept_activations_train_as_the_whole_network_does(tmp_path):
                 ours[name], theirs[name], rtol=1e-4, atol=1e-5, err_msg=name
             )
     # What is frozen keeps its bits, batch statistics included.
-    start = model_state.split(assembly.build(whole).create())[1]
+    start = checkpoint.split_model(assembly.build(whole).create())[1]
     for group in ("stem", "layer1", "layer2", "layer3"):
         before, after = by_name(start, group), by_name(states["whole"], group)
         assert before.keys() == after.keys() and any("mean" in name for name in before)
@@ -179,17 +178,6 @@ def test_features_of_files_are_known_by_content(monkeypatch, tmp_path, cache):
     os.utime(copy / "0" / "00.png", ns=(status.st_atime_ns, status.st_mtime_ns))
     assembly.build(own_images(copy))
     assert counted == [1]
-    # What the version before kept by size and time of change is found.
-    counted.clear()
-    for listed in cache.glob("*/*.json"):
-        names = [
-            f"{name.split()[0]} {file.st_size} {file.st_mtime_ns}"
-            for name in json.loads(listed.read_text())["names"]
-            for file in [(root / name.split()[0]).stat()]
-        ]
-        listed.write_text(json.dumps(names))
-    assembly.build(own_images(root))
-    assert not counted
 
 
 def test_an_interrupted_extraction_goes_on(monkeypatch):

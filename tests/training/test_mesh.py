@@ -12,7 +12,7 @@ from cloc_jax.data.augment import Augment
 from cloc_jax.data.samplers import RankPairs
 from cloc_jax.data.source import Source, augmented
 from cloc_jax.methods import METHODS
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly, train_step
 
 
@@ -81,7 +81,7 @@ def stepped(name, index, devices):
         )
     )
     optimizer = assembly.build_optimizer(config, stage, batches)
-    graph, state = model_state.split(parts.create())
+    graph, state = checkpoint.split_model(parts.create())
     names = train_step.scalar_names(graph, stage, state, batch)
     carry = train_step.first_carry(state, optimizer, names)
     carry = train_step.place_carry(carry, parts.mesh, shard_params=False)

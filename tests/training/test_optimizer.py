@@ -10,7 +10,7 @@ from tiny_runs import tiny
 
 from cloc_jax import encoders, methods
 from cloc_jax.methods.interface import NETWORK as EVERY_NETWORK
-from cloc_jax.runtime import model_state, sharding
+from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly, optimizer
 
 # The small encoder has four layers; VGG16 has a fifth.
@@ -33,7 +33,7 @@ def model():
         encoder = encoders.build("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
         return method.init(encoder, rngs)
 
-    return model_state.split(model_state.compiled(create)())[1].params
+    return checkpoint.split_model(checkpoint.compiled_model(create)())[1].params
 
 
 def moved(params, trains, **settings):

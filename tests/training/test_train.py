@@ -10,7 +10,7 @@ from flax import nnx
 from tiny_runs import stage_parts, tiny
 
 from cloc_jax.methods import Context
-from cloc_jax.runtime import model_state
+from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly, loop
 
@@ -167,7 +167,7 @@ def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
     step, carry, batch, parts, graph = stage_parts(tiny(method__cloc__margins=margins))
 
     def margins_of(carry):
-        model = model_state.merge(graph, carry.model)
+        model = checkpoint.merge_model(graph, carry.model)
         return parts.method.readouts(model)["margins"]
 
     kinds, first = margins_of(carry).kinds, np.asarray(margins_of(carry).values)
@@ -192,8 +192,8 @@ def test_phase_two_can_start_anew_with_the_learned_margins(tmp_path):
     learned = json.loads((folder.path / "stages" / "joint.json").read_text())
     assert learned["stop_rule"] == "max_epochs"
     parts = assembly.build(config)
-    graph, state = model_state.split(parts.create())
-    model = model_state.merge(graph, jax.tree.map(lambda x: x + 1, state))
+    graph, state = checkpoint.split_model(parts.create())
+    model = checkpoint.merge_model(graph, jax.tree.map(lambda x: x + 1, state))
     train = parts.dataset.splits["train"]
     context = Context(parts.create, lambda: np.zeros((48, 4)), train.labels, 6)
     parts.method.stages[1].enter(model, context, nnx.Rngs(0))

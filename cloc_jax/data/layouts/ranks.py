@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from cloc_jax.data.layouts.listing import comma, plural
-from cloc_jax.runtime.printable import printable
+from cloc_jax.runtime.errors import printable
 
 GAP = 10  # missing numbers that a note names one by one
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from cloc_jax.data.layouts.listing import Item, Listing
-from cloc_jax.runtime import unpacked_size
+from cloc_jax.runtime import files
 
 RANKS = ("0", "1", "2", "3", "4")
 FILE = "retinamnist.npz"
@@ -22,14 +22,14 @@ def scan(root: str | pathlib.Path) -> Listing:
     """Lists RetinaMNIST with its own splits."""
     path = _find(root)
     try:
-        unpacked_size.check_zip(path, path)
+        files.check_unpacked_zip(path, path)
         # Without pickle: arrays only, nothing in the file is ever run.
         with np.load(path, allow_pickle=False) as arrays:
             names = {f"{split}_{kind}" for split in SPLITS for kind in KINDS}
             if missing := sorted(names - set(arrays.files)):
                 raise ValueError(f"it has no {', '.join(missing)}")
             labels = {split: arrays[f"{split}_labels"] for split in SPLITS}
-    except unpacked_size.TooLarge:
+    except files.TooLarge:
         raise
     except (
         OSError,

@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from cloc_jax.data.layouts.listing import comma, plural
-from cloc_jax.runtime import input_files
+from cloc_jax.runtime import files
 
-MAX_BYTES = 512 * input_files.MEBIBYTE
+MAX_BYTES = 512 * files.MEBIBYTE
 
 
 class Row(list[str]):
@@ -81,7 +81,7 @@ def read(
 def _text(path: pathlib.Path, max_bytes: int) -> str:
     """The content of the file, as text."""
     try:
-        text = input_files.read_regular(
+        text = files.read_regular(
             path, max_bytes=max_bytes, raise_limit="raise data.max_file_mib"
         ).decode("utf-8-sig")
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _text(path: pathlib.Path, max_bytes: int) -> str:
         raise ValueError(
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
         ) from None
-    except input_files.NotRegularError as error:
+    except files.NotRegularError as error:
         why = str(error).removeprefix(f"{path}: ")
         raise ValueError(f"{path} cannot be read as a table: {why}") from None
     except OSError as error:

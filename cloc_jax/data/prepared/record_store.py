@@ -28,7 +28,7 @@ from cloc_jax.data import content
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.prepared import stored_image
 from cloc_jax.data.prepared.stored_image import Stored, Wanted
-from cloc_jax.runtime import atomic_files, checked_files
+from cloc_jax.runtime import files
 
 FORMAT = 1  # changes when the same sources would be stored otherwise
 CONTENT = "content"  # how a preparation knows its sources; earlier ones do not say
@@ -132,7 +132,7 @@ def prepare(
     if made.bad and not made.bad_list.exists():
         with _writing(folder):
             table = [("image", "why"), *sorted(made.bad.items())]
-            atomic_files.write_csv(made.bad_list, table)
+            files.write_csv(made.bad_list, table)
     return made
 
 
@@ -242,11 +242,11 @@ def _hash(value: Any) -> str:
 def _read(path: pathlib.Path) -> dict[str, Any] | None:
     """The manifest of a preparation that is whole, or None."""
     try:
-        manifest = checked_files.opened((path / MANIFEST).read_bytes())
+        manifest = files.unsealed((path / MANIFEST).read_bytes())
         sizes = {name: (path / name).stat().st_size for name in manifest["files"]}
         is_whole = sizes == manifest["files"] and _FIELDS <= manifest.keys()
         for name, digest in manifest.get("checksums", {}).items():
-            checked_files.check_file(path / name, digest, remedy="")
+            files.check_digest(path / name, digest, remedy="")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     # Images that could be read before and after, but not then, are tried again.
@@ -342,7 +342,7 @@ def _make(
             shutil.rmtree(part / "downloads", ignore_errors=True)  # TFDS's, empty
             if len(tfds_builder.read(part)) != len(notes.ids):
                 raise RuntimeError("not all records were written")
-            files = [file for file in part.rglob("*") if file.is_file()]
+            written = [file for file in part.rglob("*") if file.is_file()]
             manifest = about | {
                 "ids": notes.ids,
                 "bad": notes.bad,
@@ -350,15 +350,15 @@ def _make(
                 "facts": notes.facts(),
                 "files": {
                     file.relative_to(part).as_posix(): file.stat().st_size
-                    for file in files
+                    for file in written
                 },
             }
             # Records have checksums of their own; the small files beside them have not.
-            small = [f for f in files if f.stat().st_size < SMALL_BYTES]
+            small = [f for f in written if f.stat().st_size < SMALL_BYTES]
             manifest["checksums"] = {
-                f.relative_to(part).as_posix(): checked_files.sha256(f) for f in small
+                f.relative_to(part).as_posix(): files.sha256(f) for f in small
             }
-            checked_files.write_json(part / MANIFEST, manifest)
+            files.write_sealed(part / MANIFEST, manifest)
             try:
                 os.rename(part, path)
             except OSError:

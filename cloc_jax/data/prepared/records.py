@@ -9,7 +9,7 @@ from cloc_jax.data import images
 from cloc_jax.data.prepared import record_store
 from cloc_jax.data.prepared.record_store import Preparation
 from cloc_jax.data.source import Source
-from cloc_jax.runtime.checked_files import Damaged
+from cloc_jax.runtime.files import Damaged
 
 
 class Records(Source):

@@ -11,7 +11,7 @@ import numpy as np
 
 from cloc_jax.data import alignment, images
 from cloc_jax.data.layouts.listing import Item
-from cloc_jax.runtime import input_files, unpacked_size
+from cloc_jax.runtime import files
 
 LARGE = 32_000_000  # pixels of an image that is decoded while no other such one is
 _ONE_LARGE = threading.Lock()
@@ -96,10 +96,10 @@ def row_of(item: Item, max_bytes: int = 0) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _array(path: pathlib.Path, name: str, changed: int, max_bytes: int) -> np.ndarray:
-    with input_files.open_regular(
+    with files.open_regular(
         path, max_bytes=max_bytes, raise_limit=images.RAISE_LIMIT
     ) as file:
-        unpacked_size.check_zip(file, path)
+        files.check_unpacked_zip(file, path)
         with np.load(file, allow_pickle=False) as arrays:
             return arrays[name]
 

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 
-from cloc_jax.runtime import checked_files, time_limits
+from cloc_jax.runtime import errors, files
 from cloc_jax.runtime.console import console
 
 FILE = "model.safetensors"
@@ -78,7 +78,7 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         soft_wrap=True,
     )
     with _explained(url):
-        found = time_limits.within(
+        found = errors.within(
             limit, library.get_hf_file_metadata, url, endpoint=endpoint
         )
         stated = found.etag or ""
@@ -88,7 +88,7 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             "@sha256:… to take the new file, or get the old one by another way."
         )
     with _explained(url):
-        stored = time_limits.within(
+        stored = errors.within(
             limit,
             library.hf_hub_download,
             repository,
@@ -99,7 +99,7 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         )
     path = pathlib.Path(stored)
     if not _is_intact(path, pinned):
-        found = checked_files.sha256(path)
+        found = files.sha256(path)
         path.resolve().unlink()
         path.unlink(missing_ok=True)
         raise ValueError(
@@ -126,7 +126,7 @@ def _is_intact(path: pathlib.Path, pinned: str) -> bool:
     """Whether a file has its sha256: the one pinned, or the one it is stored under."""
     wanted = pinned or path.resolve().stem
     # The tag of a small file has 40 digits and is not a checksum of its content.
-    return not re.fullmatch(SHA256, wanted) or checked_files.sha256(path) == wanted
+    return not re.fullmatch(SHA256, wanted) or files.sha256(path) == wanted
 
 
 def _stored_without_library(folder: pathlib.Path, pinned: str) -> pathlib.Path | None:

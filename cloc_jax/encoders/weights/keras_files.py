@@ -14,7 +14,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from cloc_jax.runtime import unpacked_size
+from cloc_jax.runtime import files
 
 VARIABLES = {
     "conv2d": ("kernel", "bias"),
@@ -203,7 +203,7 @@ class _Tensors(dict[str, np.ndarray]):
     def add(self, name: str, dataset: h5py.Dataset) -> None:
         """Reads one more; what was never written would be made up by HDF5."""
         self._bytes += getattr(dataset, "nbytes", 0)
-        unpacked_size.check(self._bytes, self._where)
+        files.check_unpacked(self._bytes, self._where)
         self[name] = _array(dataset, self._where)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from cloc_jax.runtime import input_files, unpacked_size
+from cloc_jax.runtime import files
 
 MODEL = "model.json"
 MAX_TEXT = 64 * 2**20  # bytes of a model.json or package.json; real ones have 0.1 MiB
@@ -65,7 +65,7 @@ def read_folder(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, 
             f"{folder} has no {MODEL}, so it is no TensorFlow.js model{hint}. Give the "
             f"folder that holds {MODEL} and its shards, or a file of weights."
         )
-    text = input_files.read_regular(folder / MODEL, max_bytes=MAX_TEXT)
+    text = files.read_regular(folder / MODEL, max_bytes=MAX_TEXT)
     groups = _groups(text, str(folder / MODEL))
     digest = hashlib.sha256(text)
     shards = {}
@@ -82,7 +82,7 @@ def read_archive(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, s
     """Tensors by name, and metadata, of the one model in a .tgz."""
     try:
         with gzip.open(path) as unpacking:
-            limited = unpacked_size.LimitedReader(unpacking, path)
+            limited = files.LimitedReader(unpacking, path)
             # The methods that tarfile calls are there.
             with tarfile.open(fileobj=cast(Any, limited), mode="r:") as archive:
                 return _read_archive(archive, path)

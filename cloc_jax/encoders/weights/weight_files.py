@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from cloc_jax.encoders.weights import keras_files, tfjs_files
 from cloc_jax.encoders.weights.pretrained import Weights
-from cloc_jax.runtime import atomic_files, checked_files, input_files, unpacked_size
+from cloc_jax.runtime import files
 
 MISSING = (
     "Weights can be a safetensors or .pth file of torchvision or timm; a name on the "
@@ -63,7 +63,7 @@ def read(path: str | pathlib.Path) -> Raw:
         form = "tfjs"
     else:
         form = _format(path)
-        said = {"source": path.name, "sha256": checked_files.sha256(path)}
+        said = {"source": path.name, "sha256": files.sha256(path)}
         if form == "safetensors":
             tensors, stored = _read_safetensors(path)
             said |= stored
@@ -96,7 +96,7 @@ def write(path: str | pathlib.Path, weights: Weights) -> None:
     content = safetensors.numpy.save(tensors, metadata=weights.metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write_bytes(path, content)
+        files.write_bytes(path, content)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror}).") from error
 
@@ -117,7 +117,7 @@ def _bytes(tensors: dict[str, np.ndarray]) -> dict[str, tuple]:
 def _format(path: pathlib.Path) -> str:
     """safetensors, torch, hdf5 or tgz, by the first bytes."""
     try:
-        with input_files.open_regular(path) as file:
+        with files.open_regular(path) as file:
             head = file.read(16)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}).") from error
@@ -177,7 +177,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
             f"{path} is a file of PyTorch, which is needed to read it: pip install "
             "torch; or give the same weights as safetensors."
         ) from error
-    unpacked_size.check_zip(path, path)
+    files.check_unpacked_zip(path, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle's versions
@@ -193,7 +193,7 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     state = _state_dict(loaded)
     tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
     # A tensor may show one stored number as any number of them.
-    unpacked_size.check(sum(t.numel() * t.itemsize for t in tensors.values()), path)
+    files.check_unpacked(sum(t.numel() * t.itemsize for t in tensors.values()), path)
     return {name: _from_torch(path, name, value) for name, value in tensors.items()}
 
 

@@ -20,7 +20,7 @@ from cloc_jax.paper.table_rows import (
     OWN_VIEWS,
     PHASE_ONE,
 )
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics, predictions
 from cloc_jax.sweeps.run_plan import FOLD, SEED
@@ -298,7 +298,7 @@ def controlled(settings: Mapping[str, Any], critical: Sequence[str]) -> dict[str
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The summaries in a folder."""
     paths = sorted(folder.glob("*.json"))
-    found = [checked_files.read_json(path, remedy=REMEDY) for path in paths]
+    found = [files.read_sealed(path, remedy=REMEDY) for path in paths]
     bad = [
         path
         for path, one in zip(paths, found, strict=True)
@@ -316,7 +316,7 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
 def below(folder: pathlib.Path) -> list[dict[str, Any]]:
     """All summaries below a folder, by the names that `tables` gives them."""
     return [
-        checked_files.read_json(path, remedy=REMEDY)
+        files.read_sealed(path, remedy=REMEDY)
         for path in sorted(folder.rglob("*.json"))
         if path.stem.endswith(("-frozen", "-partial", "-whole"))
     ]

@@ -14,8 +14,8 @@ from cloc_jax.paper import tables_page
 from cloc_jax.paper.tables import merged_summaries, summaries
 from cloc_jax.paper.tables.table_plans import Planned, Request, how_to_get
 from cloc_jax.report import published
-from cloc_jax.runtime.checked_files import write_json
 from cloc_jax.runtime.console import console
+from cloc_jax.runtime.files import write_sealed
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps.engines import Options, carry_out
 from cloc_jax.sweeps.engines.driver import (
@@ -101,7 +101,7 @@ def _keep(found: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None:
     """Writes summaries under their usual names."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in found:
-        write_json(folder / f"{one['dataset']}-{one['protocol']}.json", dict(one))
+        write_sealed(folder / f"{one['dataset']}-{one['protocol']}.json", dict(one))
 
 
 def make_summaries(folder: pathlib.Path) -> list[dict[str, Any]]:

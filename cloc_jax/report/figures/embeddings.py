@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from cloc_jax.report.figures import style
-from cloc_jax.runtime import light_imports
+from cloc_jax.runtime import environment
 from cloc_jax.scoring.embedding_order import unit_vectors
 
 # Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
@@ -260,4 +260,4 @@ def _import_umap() -> Any:
     """The umap module, imported only when needed (it takes seconds)."""
     # umap imports TensorFlow where it is installed, for a variant not used here;
     # that costs seconds and may take the GPU's memory from JAX.
-    return light_imports.import_without("umap", "tensorflow")
+    return environment.import_without("umap", "tensorflow")

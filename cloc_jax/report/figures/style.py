@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
-from cloc_jax.runtime import atomic_files
+from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics
 
 DPI = 150
@@ -46,7 +46,7 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
         pad_inches=0.12,
         pil_kwargs={"quality": 90} if is_jpeg else None,
     )
-    atomic_files.write_bytes(pathlib.Path(path), data.getvalue())
+    files.write_bytes(pathlib.Path(path), data.getvalue())
 
 
 def short(name: str, length: int) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.config import saved_config
-from cloc_jax.runtime import checked_files, run_lock, same_settings
+from cloc_jax.runtime import files, run_lock
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.run_folder import RunFolder, changed_settings
 from cloc_jax.sweeps.engines import claim_files
 from cloc_jax.sweeps.engines.task_files import FOLDER as TASKS
 from cloc_jax.sweeps.engines.task_files import Task, is_finished, make_tasks
@@ -107,13 +107,13 @@ def begin(
         runs = {run["name"]: run for run in listed}
         if is_open and path.exists():
             runs = {run["name"]: run for run in read_listed(path)} | runs
-        checked_files.write_json(path, {"runs": list(runs.values())})
+        files.write_sealed(path, {"runs": list(runs.values())})
 
 
 def read_listed(path: pathlib.Path) -> list[dict[str, Any]]:
     """What `begin` noted in the file."""
     remedy = "Put back a copy, or move it away: this command then writes it anew."
-    return checked_files.read_json(path, remedy=remedy, fields=("runs",))["runs"]
+    return files.read_sealed(path, remedy=remedy, fields=("runs",))["runs"]
 
 
 def list_runs(
@@ -184,7 +184,7 @@ def _remove_damaged_results(folder: pathlib.Path, plans: Sequence[Plan]) -> None
         run = RunFolder(folder / plan.name)
         try:
             run.is_finished()
-        except checked_files.Damaged as error:
+        except files.Damaged as error:
             console.print(f"{error.path} is damaged and made again", soft_wrap=True)
             run.metrics.unlink(missing_ok=True)
 
@@ -198,7 +198,7 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     before, now = saved.to_dict(), plan.config.to_dict()
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
-    changed = same_settings.changes(before, now)
+    changed = changed_settings(before, now)
     if changed:
         raise ValueError(
             f"{run.path} was made with other settings than this command's: "
@@ -242,7 +242,7 @@ def read_failures(folder: pathlib.Path) -> dict[str, str]:
     if not path.exists():
         return {}
     remedy = "Move it away; it only says why runs failed."
-    return checked_files.read_json(path, remedy=remedy)
+    return files.read_sealed(path, remedy=remedy)
 
 
 def _note_failures(
@@ -257,7 +257,7 @@ def _note_failures(
             if name not in now and not RunFolder(folder / name).metrics.exists()
         } | dict(failed)
         if known:
-            checked_files.write_json(folder / FAILED, known)
+            files.write_sealed(folder / FAILED, known)
         else:
             (folder / FAILED).unlink(missing_ok=True)
 

@@ -5,7 +5,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from cloc_jax.runtime import os_errors
+from cloc_jax.runtime import errors
 from cloc_jax.runtime.console import console
 from cloc_jax.sweeps.engines import claim_files, driver
 from cloc_jax.sweeps.engines.task_files import Task, is_finished
@@ -61,17 +61,16 @@ def _train_one(task: Task, folder: pathlib.Path) -> tuple[dict[str, str], Task]:
 
 
 def _try(plans: Sequence[Plan], folder: pathlib.Path) -> dict[str, str]:
-    from cloc_jax.runtime import interrupts
     from cloc_jax.sweeps.engines import training_tasks
 
     try:
         return training_tasks.train([resolved(p) for p in plans], folder)
-    except interrupts.Interrupted:
+    except errors.Interrupted:
         raise
     except (ValueError, OSError, ArithmeticError) as error:
-        if isinstance(error, OSError) and error.errno in os_errors.NO_ROOM:
+        if isinstance(error, OSError) and error.errno in errors.NO_ROOM:
             raise  # the other runs would not get further
-        why = os_errors.sentence(error) or str(error)
+        why = errors.sentence(error) or str(error)
     except Exception as error:
         traceback.print_exc()
         why = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime import checked_files
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps.run_plan import Plan
 from cloc_jax.training import one_program
@@ -67,7 +67,7 @@ def write(task: Task, folder: pathlib.Path) -> pathlib.Path:
         "environment": {k: v for k, v in carried.items() if not JOINS.match(k)},
         "runs": [p._asdict() | {"config": p.config.to_dict()} for p in task.plans],
     }
-    checked_files.write_json(path, about)
+    files.write_sealed(path, about)
     return path
 
 
@@ -95,7 +95,7 @@ def environment_of(path: pathlib.Path) -> tuple[dict[str, str], str]:
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
     remedy = "Start the command again, which writes it anew."
-    return checked_files.read_json(path, remedy=remedy, fields=("folder", "runs"))
+    return files.read_sealed(path, remedy=remedy, fields=("folder", "runs"))
 
 
 def _as_tuples(value: Any) -> Any:

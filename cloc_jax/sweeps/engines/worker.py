@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
-from cloc_jax.runtime import kept_memory
+from cloc_jax.runtime import environment
 from cloc_jax.sweeps.engines import claim_files, driver, task_files
 
 DONE, FAILED, BUSY, UNREADY = 0, 2, 75, 76  # exit codes; others: it died
@@ -27,7 +27,7 @@ GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
 
 def main(path: pathlib.Path) -> int:
     """Trains the runs of a task that nobody else works on."""
-    kept_memory.keep_memory()  # before the thread of the claims
+    environment.keep_memory()  # before the thread of the claims
     task, folder = task_files.read(path)
     names = [p.name for p in task.plans if not task_files.is_finished(folder, p)]
     with claim_files.claimed(folder, names) as mine:
@@ -41,7 +41,7 @@ def main(path: pathlib.Path) -> int:
 
 
 def _train(plans, folder: pathlib.Path) -> int:
-    from cloc_jax.runtime import environment, interrupts
+    from cloc_jax.runtime import environment, errors
 
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.sweeps.engines import training_tasks
@@ -49,7 +49,7 @@ def _train(plans, folder: pathlib.Path) -> int:
 
     try:
         failed = training_tasks.train([resolved(p) for p in plans], folder)
-    except interrupts.Interrupted as stop:
+    except errors.Interrupted as stop:
         print(stop, file=sys.stderr)
         return 128 + stop.number
     except (ValueError, OSError, ArithmeticError) as error:
@@ -86,13 +86,13 @@ class Child:
           variables: of its environment, besides those of the task.
         """
         self._is_asked = False
-        environment, place = task_files.environment_of(path)
+        variables_of_task, place = task_files.environment_of(path)
         self.log = path.with_suffix(".log")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, str(path)],
                 cwd=place,
-                env=environment | dict(variables or {}),
+                env=variables_of_task | dict(variables or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -155,9 +155,9 @@ def reason(log: pathlib.Path, run: str = "", *, start: int = 0) -> str:
     """
     said = log.read_bytes()[start:] if log.exists() else b""
     lines = said.decode(errors="replace").splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    of_run = [line for line in errors if run and line.startswith(f"error: {run}: ")]
-    found = of_run or errors or lines or ["it said nothing"]
+    failures = [line for line in lines if line.startswith("error: ")]
+    of_run = [line for line in failures if run and line.startswith(f"error: {run}: ")]
+    found = of_run or failures or lines or ["it said nothing"]
     last = found[-1].removeprefix("error: ").removeprefix(f"{run}: ").strip()
     return f"{last} (see {log})"
 

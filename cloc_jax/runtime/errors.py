@@ -1,0 +1,257 @@
+"""What goes wrong outside the program: errors of the system as sentences, text that is
+safe to show, requests to stop, and calls that take too long.
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import queue
+import re
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+GO_ON = "An interrupted run goes on with --resume, a sweep with the same command."
+# What can be done, by kind of error; the sentence has the file and the system's words.
+ADVICE = {
+    errno.ENOSPC: f"Make room on that disk; what was written before is whole. {GO_ON}",
+    errno.EDQUOT: "The quota there is used up: make room; what was written before is "
+    f"whole. {GO_ON}",
+    errno.EFBIG: "Files may not grow further there (ulimit -f, or the file system); "
+    f"raise the limit. {GO_ON}",
+    errno.EACCES: "Change its permissions, or give another place.",
+    errno.EPERM: "Change its permissions, or give another place.",
+    errno.EROFS: "Give a place that can be written to.",
+    errno.ENOENT: "Check the name, and whether it was removed meanwhile.",
+    errno.ENOTDIR: "A part of the path is a file; give another path.",
+    errno.EISDIR: "It is a folder; name a file.",
+    errno.EEXIST: "Give another name, or move it away.",
+    errno.ELOOP: "It is a link that leads back to itself; remove the link.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.EIO: "The disk or the network behind it fails; copy what is there to another "
+    "place.",
+    errno.ESTALE: "The network file system was mounted anew; start again.",
+    errno.EMFILE: "Too many files are open; raise the limit (ulimit -n).",
+    errno.ENOMEM: "There is not enough memory; use smaller batches or images.",
+}
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = "RESOURCE_EXHAUSTED: Out of memory"  # as XLA says it of a device
+# Recognized by the system's words alone, which some libraries quote without a number.
+_BY_WORDS = (*NO_ROOM, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+
+# Control characters but tab and newline, marks of direction and of lines, surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+# --- sentences ---
+
+
+def sentence(error: BaseException) -> str:
+    """What happened and what to do, where the system is behind an error; else "".
+
+    Libraries in C++ wrap the system's errors in their own, which have its words.
+    """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    of_system = [c for c in causes if isinstance(c, OSError) and c.errno is not None]
+    # The first that names a file, since some do not.
+    for known in sorted(of_system, key=lambda c: c.filename is None):
+        return _sentence(known.errno or 0, known.filename, known.filename2)
+    if any(isinstance(c, MemoryError) or _NO_MEMORY in str(c) for c in causes):
+        return _sentence(errno.ENOMEM)
+    numbers = (_number(str(cause)) for cause in causes)
+    return next((_sentence(number) for number in numbers if number), "")
+
+
+def _sentence(number: int, *names: str | bytes | int | None) -> str:
+    paths = [os.fsdecode(n) for n in names if isinstance(n, str | bytes) and n]
+    words = os.strerror(number)
+    where = f"{' -> '.join(paths)}: {words}" if paths else words
+    return f"{where}. {ADVICE.get(number, '')}".rstrip()
+
+
+def _number(text: str) -> int:
+    """The system's error that a message of a library is about, or 0."""
+    match = re.search(r"(?:OS error |errno[= ]+)(\d+)", text)
+    if match:
+        return int(match[1])
+    return next((n for n in _BY_WORDS if os.strerror(n).lower() in text.lower()), 0)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike) -> Iterator[None]:
+    """Lets errors of the system name a path, which those of writing do not.
+
+    A library's error that is about the system becomes an OSError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or os.fspath(path)
+            raise
+        number = _number(str(error))
+        if not number:
+            raise
+        raise OSError(number, os.strerror(number), os.fspath(path)) from error
+
+
+def check_writable(path: pathlib.Path, flag: str) -> None:
+    """OSError where nothing could be written at a path, which need not exist yet."""
+    place = next(p for p in (path, *path.absolute().parents) if p.exists())
+    place = place if place.is_dir() or place != path else place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        number = errno.ENOTDIR if not place.is_dir() else error.errno
+        words = os.strerror(number or errno.EIO)
+        raise OSError(
+            f"{flag}={path} cannot be written: {place}: {words}. "
+            f"{ADVICE.get(number or 0, 'Give another place.')}"
+        ) from None
+
+
+def printable(text: str) -> str:
+    r"""The text with what is not safe to show written as \x1b or \u202e.
+
+    Names of files can hold anything but a slash: escape sequences that a terminal would
+    obey, marks that show a name in another order, bytes that are not UTF-8. Files carry
+    names unchanged (`errors="surrogateescape"`); people see them through this.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+# --- interrupts ---
+
+
+class Interrupted(Exception):
+    """Training stopped because it was asked to, with everything saved."""
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.number = number
+
+
+def raise_interrupts() -> None:
+    """Makes Ctrl-C a KeyboardInterrupt, where `launch.py` had it end the program.
+
+    One that comes within a callback of the garbage collector or a destructor is dropped
+    by Python, which only prints it. It is sent again instead.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = sys.unraisablehook
+
+    def hook(dropped):
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            # From a thread, so that the callback has returned when it arrives.
+            again = (os.getpid(), signal.SIGINT)
+            threading.Timer(0.01, os.kill, again).start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = hook
+
+
+class StopRequest:
+    """The signal that asks training to stop, 0 while there is none."""
+
+    number = 0
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Collects the first SIGINT or SIGTERM and says so; a second one ends at once.
+
+    Python's own handlers wait until compiled code returns. A thread that the signals
+    wake does not, so the answer comes at once whatever is being computed.
+    """
+    request = StopRequest()
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    ours, woken = socket.socketpair()
+    woken.setblocking(False)
+
+    def handle(number, frame):
+        request.number = request.number or number
+
+    def listen():
+        count = 0
+        while number := ours.recv(1):
+            if number[0] not in before:
+                continue
+            count += 1
+            if count == 1:
+                request.number = request.number or number[0]
+                _say(
+                    f"{signal.Signals(number[0]).name}: stopping as soon as all is "
+                    "saved; once more ends it at once"
+                )
+            else:
+                _say("ended at once; --resume goes on from the last checkpoint")
+                os._exit(128 + number[0])
+
+    for number in before:
+        signal.signal(number, handle)
+    waked_before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield request
+    finally:
+        signal.set_wakeup_fd(waked_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        woken.close()
+        thread.join()
+        ours.close()
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody may be listening
+        print(text, file=sys.stderr, flush=True)
+
+
+# --- time limits ---
+
+
+def within(seconds: float, function: Callable[..., Any], *args: Any, **kwargs: Any):
+    """What the function returns or raises; TimeoutError where it takes longer.
+
+    For calls into libraries whose own limits are on single reads: a server that sends a
+    byte now and then would hold them forever. What was called goes on in a thread that
+    ends with the process, and its result is dropped.
+    """
+    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((True, function(*args, **kwargs)))
+        except BaseException as error:
+            results.put((False, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        is_done, result = results.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"it took more than {seconds:g} s") from None
+    if is_done:
+        return result
+    raise result

@@ -1,0 +1,325 @@
+"""Files that are whole or not there, checked when they are read, and never too large.
+
+Ours are written beside their place, then renamed. A JSON file carries a checksum of
+itself under one more key; a folder of arrays, once it is whole, gets a list of its
+files with theirs. `Damaged` names the file and what can be done about it. Files that a
+user names are opened only where they are regular ones, and unpacked up to a limit.
+"""
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import os
+import pathlib
+import stat
+import zipfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from cloc_jax.runtime import errors
+
+PART = ".part"  # suffix of what is being written
+KEY = "integrity"  # of the checksum in a JSON object
+SEAL = "checksums.json"  # in a sealed folder
+
+MEBIBYTE = 2**20
+_GIBIBYTE = 2**30
+UNPACKED_LIMIT = "CLOC_UNPACKED_GIB"  # environment variable
+_DEFAULT_GIB = 4.0
+_MAX_HEADER = 64 * MEBIBYTE  # read at once; a tar header can ask for any number
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+class Damaged(ValueError):
+    """A file is not as it was written."""
+
+    def __init__(self, path: pathlib.Path, problem: str, remedy: str):
+        super().__init__(f"{path} is damaged: {problem}. {remedy}")
+        self.path = path
+
+
+class NotRegularError(ValueError):
+    """Something that has a file's name, but is none or is too large."""
+
+
+class TooLarge(ValueError):
+    """Something that would take more memory than the limit."""
+
+
+# --- writing ---
+
+
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Writes bytes, replacing the file as a whole."""
+    # Two processes may write the same file at once.
+    part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
+    try:
+        with errors.naming(path), part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else a crash may leave the name without content
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes UTF-8 text, replacing the file as a whole."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes strict JSON, replacing the file as a whole."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_csv(path: pathlib.Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Writes a table as UTF-8, replacing the file as a whole.
+
+    Names of files that are not UTF-8 keep their bytes.
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def unused_path(path: pathlib.Path) -> pathlib.Path:
+    """The path, or with -2, -3, … before its suffix: the first that does not exist."""
+    others = (path.with_stem(f"{path.stem}-{n}") for n in range(2, 10**6))
+    return next(p for p in itertools.chain([path], others) if not p.exists())
+
+
+# --- JSON with a checksum ---
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with its checksum as the last entry."""
+    plain = {key: item for key, item in value.items() if key != KEY}
+    digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
+    return plain | {KEY: f"v1:{digest}"}
+
+
+def unsealed(text: str | bytes) -> dict[str, Any]:
+    """The object that a text holds, without its checksum.
+
+    ValueError says in a few words what is wrong with it.
+    """
+    try:
+        value = json.loads(text)
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except (ValueError, RecursionError):
+        problem = "it is not valid JSON" if text.strip() else "it is empty"
+        raise ValueError(problem) from None
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds a {type(value).__name__}, not an object")
+    if value.get(KEY) != sealed(value)[KEY]:
+        raise ValueError("it does not match its checksum")
+    del value[KEY]
+    return value
+
+
+def write_sealed(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+    """Writes strict JSON with its checksum, replacing the file as a whole."""
+    write_json(path, sealed(value))
+
+
+def read_sealed(
+    path: pathlib.Path, *, remedy: str, fields: Collection[str] = ()
+) -> dict[str, Any]:
+    """What `write_sealed` wrote; Damaged where it is not as it was written.
+
+    Args:
+      remedy: a sentence that says what can be done about a damaged one.
+      fields: that it must have.
+    """
+    try:
+        value = unsealed(path.read_bytes())
+    except ValueError as error:
+        raise Damaged(path, str(error), remedy) from None
+    missing = [field for field in fields if field not in value]
+    if missing:
+        raise Damaged(path, f"it lacks {', '.join(missing)}", remedy)
+    return value
+
+
+# --- other files with checksums, and folders ---
+
+
+def sha256(path: pathlib.Path) -> str:
+    """The checksum of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_digest(path: pathlib.Path, digest: str, *, remedy: str) -> None:
+    """Damaged where a file is not there or not the one with this checksum."""
+    if not path.is_file():
+        raise Damaged(path, "it is missing", remedy)
+    if sha256(path) != digest:
+        raise Damaged(path, "it does not match its checksum", remedy)
+
+
+def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
+    """The arrays of an .npz, whose parts have checksums; Damaged where one is wrong."""
+    import numpy as np  # late: `launch.py --help` answers at once
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except Exception as error:  # damage surfaces as nearly any of them
+        problem = str(error).rstrip(".") or type(error).__name__
+        raise Damaged(path, problem, remedy) from None
+
+
+def seal_folder(folder: pathlib.Path) -> None:
+    """Writes the checksums of all files in a folder into it."""
+    digests = {
+        path.relative_to(folder).as_posix(): sha256(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != SEAL
+    }
+    write_sealed(folder / SEAL, {"files": digests})
+
+
+def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
+    """Damaged where a sealed folder is not as it was written."""
+    seal = folder / SEAL
+    if not seal.is_file():
+        raise Damaged(seal, "it is missing", remedy)
+    digests = read_sealed(seal, remedy=remedy, fields=("files",))["files"]
+    for name, digest in digests.items():
+        check_digest(folder / name, digest, remedy=remedy)
+
+
+# --- files that a user names ---
+
+
+def open_regular(
+    path: str | pathlib.Path, *, max_bytes: int = 0, raise_limit: str = ""
+) -> io.BufferedReader:
+    """A file opened for reading bytes, whatever its name may stand for.
+
+    A named pipe waits for a writer that may never come, a device may never end, and
+    both can carry the name of an image or a table.
+
+    Args:
+      path: what to open; links are followed.
+      max_bytes: the largest size that is opened; 0 for any.
+      raise_limit: how the user can raise it, for the message.
+
+    Raises:
+      NotRegularError: it is no regular file, or larger than that.
+      OSError: it cannot be opened.
+    """
+    _check_regular(path, os.stat(path))  # before opening, which may have effects
+    # Without waiting: it may have become a pipe since. Regular files never wait.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    try:
+        status = os.fstat(file.fileno())
+        _check_regular(path, status)
+        if max_bytes and status.st_size > max_bytes:
+            size, limit = status.st_size / MEBIBYTE, max_bytes / MEBIBYTE
+            raise NotRegularError(
+                f"{path}: the file has {size:,.0f} MiB, more than the limit of "
+                f"{limit:,.0f} MiB that guards memory; make it smaller"
+                f"{f', or {raise_limit}' if raise_limit else ''}."
+            )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(
+    path: str | pathlib.Path, *, max_bytes: int = 0, raise_limit: str = ""
+) -> bytes:
+    """The content of a file, as `open_regular` opens it."""
+    with open_regular(path, max_bytes=max_bytes, raise_limit=raise_limit) as file:
+        # A file that grows while it is read stays within the limit too.
+        return file.read(max_bytes or -1)
+
+
+def _check_regular(path: str | pathlib.Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    words = (word for is_one, word in _KINDS if is_one(status.st_mode))
+    raise NotRegularError(
+        f"{path}: it is {next(words, 'no regular file')}, and only regular files are "
+        "read; remove or copy it."
+    )
+
+
+# --- packed files: a few kilobytes can unpack to terabytes ---
+
+
+def unpacked_limit() -> int:
+    """Bytes that one file may unpack to."""
+    given = os.environ.get(UNPACKED_LIMIT, str(_DEFAULT_GIB))
+    try:
+        gibibytes = float(given)
+    except ValueError:
+        gibibytes = 0.0
+    if not 0 < gibibytes < 2**20:
+        raise ValueError(
+            f"{UNPACKED_LIMIT} is {given!r}; give a number of GiB above 0."
+        )
+    return int(gibibytes * _GIBIBYTE)
+
+
+def check_unpacked(size: int, where: str | pathlib.Path) -> None:
+    """TooLarge where so many bytes, unpacked from a file, are beyond the limit."""
+    if size > unpacked_limit():
+        raise TooLarge(
+            f"{where} unpacks to {size / _GIBIBYTE:,.2f} GiB or more, beyond the limit "
+            f"of {unpacked_limit() / _GIBIBYTE:g} GiB that guards memory; get another "
+            f"file, or raise the limit with the environment variable {UNPACKED_LIMIT} "
+            "if you trust it."
+        )
+
+
+def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:
+    """The same for a zip archive, such as .npz, by what its members say they hold.
+
+    No member gives more than it says. What is no archive is left to its reader.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):
+        return
+    finally:
+        if hasattr(file, "seek"):
+            file.seek(0)
+    check_unpacked(size, where)
+
+
+class LimitedReader:
+    """An unpacking file that ends with TooLarge where it goes beyond the limit."""
+
+    def __init__(self, file: Any, where: str | pathlib.Path):
+        self._file, self._where = file, where
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MAX_HEADER:
+            raise TooLarge(
+                f"{self._where} has a header of {size:,} bytes; get another file."
+            )
+        check_unpacked(self._file.tell() + size, self._where)
+        return self._file.read(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        assert whence == os.SEEK_SET
+        check_unpacked(place, self._where)  # seeking unpacks all before
+        return self._file.seek(place)
+
+    def tell(self) -> int:
+        return self._file.tell()
