@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from cloc_jax import losses, methods
 from cloc_jax.bench import hlo_text
 from cloc_jax.data import drawn_knees
-from cloc_jax.data.layouts import adience, bracs, hid, idrid, koa, retinamnist
+from cloc_jax.data.layouts import official
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.scoring import inference
 from cloc_jax.training import assembly, encoder, train_step
@@ -27,12 +27,12 @@ from cloc_jax.training import assembly, encoder, train_step
 # How many ranks a dataset has, where that is known without its files.
 RANKS = {
     "synthetic": len(drawn_knees.RANKS),
-    "koa": len(koa.RANKS),
-    "idrid": len(idrid.RANKS),
-    "adience": len(adience.AGES),
-    "hid": len(hid.RANKS),
-    "bracs": len(bracs.FOLDERS),
-    "retinamnist": len(retinamnist.RANKS),
+    "koa": len(official.GRADES),
+    "idrid": len(official.GRADES),
+    "adience": len(official.AGES),
+    "hid": len(official.DECADES),
+    "bracs": len(official.LESIONS),
+    "retinamnist": len(official.GRADES),
 }
 STEPS_PER_EPOCH = 100  # of schedules, in which it is a constant; changes no cost
 ITEMS_OF_TRIPLES = 3

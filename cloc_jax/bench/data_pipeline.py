@@ -19,6 +19,7 @@ from cloc_jax.bench import step
 from cloc_jax.bench.measurement import Cell, Program, interleaved
 from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Prepared
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import print_dataset
@@ -115,14 +116,8 @@ class Reader:
 
 def _item_stages(config: ConfigDict, reader: Reader) -> dict[str, Callable[[int], Any]]:
     """What is done to an item, from the least to all but making batches of it."""
-    bare = Prepared(
-        reader.train.original(),
-        size=tuple(config.data.size),
-        crop=None,
-        equalize=False,
-        channels=config.data.channels,
-        cache_bytes=0,
-    )
+    how = NetworkInput(tuple(config.data.size), config.data.channels)
+    bare = Prepared(reader.train.original(), how, cache_bytes=0)
     return {
         "decode": reader.train.original().__getitem__,
         BARE: bare.__getitem__,

@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.cli import check_sheet
-from cloc_jax.data import duplicates, inspection
+from cloc_jax.data import inspection
 from cloc_jax.data.datasets import LAYOUTS, Dataset
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.layouts.listing import count_of
@@ -60,12 +60,11 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
 
 
 def _inspect(config: ConfigDict, dataset: Dataset) -> Inspection:
-    listing = dataset_of.scan(config)
     total = sum(map(len, dataset.splits.values()))
     with track("comparing", total, note=f"compared {total} images") as advance:
         return inspection.inspect(
-            listing.items,
-            listing.ranks,
+            dataset.items,
+            dataset.ranks,
             dataset.splits,
             dataset.details["identical"],
             threads=config.data.threads,
@@ -119,7 +118,7 @@ def remark(found: Inspection, unreadable: dict[str, str]) -> list[str]:
             texts.append(f"Within one split and rank, {what}: {_named(inside)}.")
     if found.is_cut:
         texts.append(
-            f"Only the first {duplicates.MOST_PAIRS} near-identical pairs are listed."
+            f"Only the first {inspection.MOST_PAIRS} near-identical pairs are listed."
         )
     if not (found.identical or found.near):
         texts.append("No two images are identical or nearly so.")
@@ -187,7 +186,7 @@ def as_json(
         "unreadable": dataset.details["unreadable"],
         "identical": [group.as_json() for group in found.identical],
         "near_identical": [pair.as_json() for pair in found.near],
-        "near_identical_bits": [duplicates.NEAR_BITS, duplicates.HASH_SIDE**2],
+        "near_identical_bits": [inspection.NEAR_BITS, inspection.HASH_SIDE**2],
         "flat": [image._asdict() for image in found.flat],
         "patients": found.patients,
         "patients_in_several_splits": found.shared_patients,

@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from cloc_jax.data import duplicates
+from cloc_jax.data import inspection
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.source import Source
 from cloc_jax.report import figures
@@ -12,7 +12,7 @@ from cloc_jax.report.figures import Picture, Row, style
 
 ROWS = 16
 COLUMNS = 6  # of one image that is there often
-BITS = duplicates.HASH_SIDE**2
+BITS = inspection.HASH_SIDE**2
 KINDS = {
     "several splits": style.VERMILION,
     "several ranks": style.ORANGE,

@@ -29,7 +29,7 @@ from cloc_jax.scoring import (
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
-CALIBRATION = "calibration"  # the split, as data/carving.py names it
+CALIBRATION = "calibration"  # the split, as data/splits.py names it
 _LABELS = ("costs", "thresholds", "max_missed", "guarantee")  # fields that choose them
 
 

@@ -1,11 +1,12 @@
 """Preparation alone: images into records, and the lists of every split written out."""
 
 import pathlib
+import shutil
 
 from ml_collections import ConfigDict
 
+from cloc_jax.data import records
 from cloc_jax.data.datasets import LAYOUTS
-from cloc_jax.data.prepared import record_store
 from cloc_jax.runtime.console import console, print_dataset
 from cloc_jax.training import dataset as dataset_of
 
@@ -20,9 +21,10 @@ def prepare(config: ConfigDict) -> None:
     if name not in LAYOUTS:
         console.print(f"{name} needs no preparation: its images are drawn as needed")
         return
-    old = record_store.stale(pathlib.Path(dataset.details["prepared"]))
+    old = records.stale(pathlib.Path(dataset.details["prepared"]))
     if old:
-        record_store.remove(old)
+        for folder in old:
+            shutil.rmtree(folder)
         console.print(f"removed {len(old)} preparations of what the images were before")
         dataset = dataset_of.load(config)
     print_dataset(dataset)

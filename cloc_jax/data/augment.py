@@ -55,8 +55,8 @@ class Augment(NamedTuple):
 def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The image, changed at random: uint8 of the same shape.
 
-    Smaller only by `random_crop`; see `cropped`. The image is never written to. It is
-    itself returned where nothing changes it.
+    Smaller only by `random_crop`; see `images.cropped`. The image is never written to,
+    and itself returned where nothing changes it.
 
     Args:
         augment: Strengths.
@@ -67,7 +67,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
     if not augment.is_on:
         return image
     height, width = image.shape[:2]
-    size = cropped((height, width), augment.random_crop)
+    size = images.cropped((height, width), augment.random_crop)
     move = matrix(augment, rng, size)
     blur, brightness, contrast, saturation, hue = rng.random(5).tolist()
     across, down, policy, *rest = rng.random(3 + autoaugment.DRAWS).tolist()
@@ -92,25 +92,6 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         hue=augment.hue * (2.0 * hue - 1.0),
     )
     return autoaugment.recolour(changes, image)
-
-
-def cropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
-    """Height and width that are left when a fraction of each side is cut away."""
-    height, width = (max(round(side * (1.0 - fraction)), 1) for side in size)
-    return height, width
-
-
-def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
-    """Height and width of images of which `cropped` leaves `size`, to the pixel."""
-    height, width = (round(side / (1.0 - fraction)) for side in size)
-    return height, width
-
-
-def centre(image: np.ndarray, fraction: float) -> np.ndarray:
-    """The middle of the image, of the size that a random crop leaves; a view of it."""
-    height, width = cropped((image.shape[0], image.shape[1]), fraction)
-    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[top : top + height, left : left + width]
 
 
 def matrix(

@@ -8,35 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.data import (
-    carving,
     dataset_notes,
     drawn_knees,
-    duplicates,
-    expected_counts,
     label_noise,
+    records,
     splits,
 )
-from cloc_jax.data.layouts import (
-    adience,
-    bracs,
-    clap2015,
-    folder,
-    graded_table,
-    hid,
-    idrid,
-    koa,
-    retinamnist,
-)
-from cloc_jax.data.layouts.listing import (
-    UNLISTED,
-    Item,
-    Listing,
-    comma,
-    count_of,
-    skipped_notes,
-)
-from cloc_jax.data.prepared import record_store, stored_image
-from cloc_jax.data.prepared.records import Records
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts import clap2015, graded_table, official, rank_folders
+from cloc_jax.data.layouts.listing import UNLISTED, Item, Listing, comma, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import files
 
@@ -50,14 +30,15 @@ class Dataset(NamedTuple):
     splits: dict[str, Source]  # "train", "val", "test"; "calibration" if asked for
     notes: list[str]  # what was inferred, for the user to see before training
     details: dict[str, Any] = {}  # what a run records beside that, as plain data
+    items: Sequence[Item] = ()  # all that can be read, as they were listed
 
 
 class Layout(NamedTuple):
     """A dataset on disk."""
 
     scan: Callable[..., Listing]  # its keyword arguments are fields of the settings
-    protocol: splits.Protocol = splits.Protocol()
     source: str = ""  # where it comes from
+    protocol: splits.Protocol = splits.Protocol()
 
 
 def scan_own(
@@ -74,29 +55,26 @@ def scan_own(
     if csv:
         how["max_bytes"] = max_file_mib * files.MEBIBYTE
         return graded_table.scan(root, csv=csv, columns=columns, **how)
-    return folder.scan(root, **how)
+    return rank_folders.scan(root, **how)
 
 
-_SHIPPED = splits.Protocol()
 LAYOUTS = {
     "folder": Layout(scan_own),
-    "koa": Layout(koa.scan, _SHIPPED, "https://doi.org/10.17632/56rmx5bjcr.1"),
-    "idrid": Layout(idrid.scan, _SHIPPED, "https://idrid.grand-challenge.org"),
+    "koa": Layout(official.scan_koa, "https://doi.org/10.17632/56rmx5bjcr.1"),
+    "idrid": Layout(official.scan_idrid, "https://idrid.grand-challenge.org"),
     "adience": Layout(
-        adience.scan,
-        splits.Protocol(folds=adience.FOLDS),
+        official.scan_adience,
         "https://talhassner.github.io/home/projects/Adience/Adience-data.html",
+        splits.Protocol(folds=official.FOLDS),
     ),
     "hid": Layout(
-        hid.scan,
-        splits.Protocol(folds=5, draw=50),
+        official.scan_hid,
         "http://graphics.cs.cmu.edu/projects/historicalColor",
+        splits.Protocol(folds=5, draw=50),
     ),
-    "bracs": Layout(bracs.scan, _SHIPPED, "https://www.bracs.icar.cnr.it"),
-    "clap2015": Layout(
-        clap2015.scan, _SHIPPED, "https://chalearnlap.cvc.uab.cat/dataset/18"
-    ),
-    "retinamnist": Layout(retinamnist.scan, _SHIPPED, "https://medmnist.com"),
+    "bracs": Layout(official.scan_bracs, "https://www.bracs.icar.cnr.it"),
+    "clap2015": Layout(clap2015.scan, "https://chalearnlap.cvc.uab.cat/dataset/18"),
+    "retinamnist": Layout(official.scan_retinamnist, "https://medmnist.com"),
 }
 DATASETS = ("synthetic", *LAYOUTS)
 # Fields that only some datasets have, and what they are where unused.
@@ -116,7 +94,7 @@ def load(
     *,
     prepared: pathlib.Path,
     say: Callable[[str], None] = print,
-    track: record_store.Track = record_store.no_track,
+    track: records.Track = records.no_track,
 ) -> Dataset:
     """A dataset with its splits; images are prepared where they are not yet.
 
@@ -129,10 +107,23 @@ def load(
     """
     if name == "synthetic":
         dataset = load_synthetic(**_given(name, load_synthetic, settings))
-        changes = _bias(dataset.splits, dataset.ranks, settings)
-        notes = dataset.notes + dataset_notes.on_bias(changes)
-        return dataset._replace(notes=notes, details={"biased": changes})
-    return _load(name, scan(name, settings), settings, prepared, say, track)
+    else:
+        listing = scan(name, settings)
+        dataset = _load_listed(name, listing, settings, prepared, say, track)
+    if not (settings["relabel"] or settings["subsample"]):
+        return dataset
+    train, changes = label_noise.add_label_noise(
+        dataset.splits["train"],
+        dataset.ranks,
+        relabel=settings["relabel"],
+        subsample=settings["subsample"],
+        seed=settings["seed"],
+    )
+    return dataset._replace(
+        splits=dataset.splits | {"train": train},
+        notes=dataset.notes + dataset_notes.on_bias(changes),
+        details=dataset.details | {"biased": changes},
+    )
 
 
 def ranks_of(name: str, settings: Settings) -> tuple[str, ...]:
@@ -190,12 +181,12 @@ def load_synthetic(
         "test": (num_train + num_val, num_test),
     }
     if held:
-        stretches[carving.CALIBRATION] = (num_train - held, held)
+        stretches[splits.CALIBRATION] = (num_train - held, held)
     parts: dict[str, Source] = {
         split: drawn_knees.Knees(count, start=start, seed=seed, size=size)
         for split, (start, count) in stretches.items()
     }
-    return Dataset(drawn_knees.RANKS, parts, ["drawn knees, stored nowhere"], {})
+    return Dataset(drawn_knees.RANKS, parts, ["drawn knees, stored nowhere"])
 
 
 def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
@@ -211,81 +202,70 @@ def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
     return {field: settings[field] for field in fields}
 
 
-def _load(
+def _load_listed(
     name: str,
     listing: Listing,
     settings: Settings,
     prepared: pathlib.Path,
     say: Callable[[str], None],
-    track: record_store.Track,
+    track: records.Track,
 ) -> Dataset:
     protocol = LAYOUTS[name].protocol
-    splits.check_fold(protocol, settings["fold"])  # before what takes long
-    if settings["on_bad_image"] not in ("error", "skip"):
-        raise ValueError(
-            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
-        )
-    closed = [what for what, why in listing.skipped if why == UNLISTED]
-    if closed and settings["on_bad_image"] == "error":
-        raise ValueError(
-            f"{count_of(closed, 'folder')} cannot be listed: "
-            f"{comma(closed[: dataset_notes.SHOWN])}{', …' * (len(closed) > 5)}; "
-            "change their access, or go on without them: "
-            "--config.data.on_bad_image=skip."
-        )
-    if not listing.items:
-        raise ValueError(f"data.root={settings['root']} holds no graded images.")
+    _check_listing(listing, settings, protocol)  # before what takes long
     choice = _choice(name, settings)
-    wanted = stored_image.Wanted(
-        *(_tuple(settings[field]) for field in stored_image.Wanted._fields)
+    wanted = NetworkInput(
+        size=tuple(settings["size"]),
+        channels=settings["channels"],
+        crop=tuple(settings["crop"]) if settings["crop"] else None,
+        equalize=settings["equalize"],
+        max_pixels=settings["max_pixels"],
+        max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
     )
-    home = record_store.home(prepared, name, _root(listing, settings))
-    made = record_store.prepare(
+    home = records.home(prepared, name, _root(listing, settings))
+    made = records.prepare(
         listing.items,
         home,
         wanted,
         options=choice,
         threads=settings["threads"],
-        max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
         say=say,
         track=track,
     )
     items = _readable(listing.items, made, settings["on_bad_image"])
-    _check_crop(made, wanted)
-    copies = duplicates.identical(items, kept=made.path, threads=settings["threads"])
-    how = {
-        field: settings[field]
-        for field in ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
-    }
-    if settings["calibration_fraction"]:  # without, lists keep the names they had
+    _check_crop(made.facts, wanted.crop)
+    copies = made.identical()
+    fields = ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
+    how = {field: settings[field] for field in fields}
+    if settings["calibration_fraction"]:  # without, lists have another name
         how["calibration_fraction"] = settings["calibration_fraction"]
     about = {"dataset": name, "root": str(settings["root"])} | choice | how
     saved = home / f"splits-{_mark(choice | how)}.json"
-    # Only here: the lists of published datasets stay what they were.
-    kept_whole = duplicates.grouped(items, copies) if name == "folder" else items
     division = splits.divide(
-        kept_whole,
+        # Only here: the lists of published datasets stay what they were.
+        splits.keep_together(items, copies) if name == "folder" else items,
         listing.ranks,
         protocol=protocol,
         saved=saved,
         **how,
     )
-    _check_ranks(items, division, listing.ranks, name)
-    unsaved = _save(saved, division, items, about)
-    sources = _sources(items, division, made, wanted)
-    changes = _bias(sources, listing.ranks, settings)
+    if name != "clap2015":  # where some ages are rare
+        _check_ranks(items, division, listing.ranks)
+    sources: dict[str, Source] = {
+        split: records.Records(
+            made,
+            [items[index] for index in indices],
+            channels=wanted.channels,
+            max_pixels=wanted.max_pixels,
+        )
+        for split, indices in division.indices.items()
+    }
     notes = [
-        *listing.notes,
-        *skipped_notes(listing.skipped),
-        *expected_counts.compare(
-            name if not settings.get("subset") else "", items, listing.ranks
-        ),
+        *dataset_notes.on_listing(listing, items, name, settings.get("subset")),
         *dataset_notes.on_images(made, wanted),
         *division.notes,
-        *unsaved,
+        *_write_splits(saved, division, items, about),
         *dataset_notes.on_groups(name, items, division),
         *dataset_notes.on_identical(copies, items, division, listing.ranks),
-        *dataset_notes.on_bias(changes),
     ]
     details = {
         "prepared": str(made.path),
@@ -294,53 +274,11 @@ def _load(
         "unreadable": made.bad,
         "identical": copies,
         "sizes": made.facts,
-        "biased": changes,
     }
-    return Dataset(listing.ranks, sources, notes, details)
+    return Dataset(listing.ranks, sources, notes, details, items)
 
 
-def _sources(
-    items: Sequence[Item],
-    division: splits.Division,
-    made: record_store.Preparation,
-    wanted: stored_image.Wanted,
-) -> dict[str, Source]:
-    """A source a split."""
-    sources: dict[str, Source] = {}
-    for split, indices in division.indices.items():
-        chosen = [items[index] for index in indices]
-        are_files = not any(item.row for item in chosen)
-        sources[split] = Records(
-            made,
-            [item.id for item in chosen],
-            [item.label for item in chosen],
-            paths=[item.path for item in chosen] if are_files else None,
-            channels=wanted.channels,
-            max_pixels=wanted.max_pixels,
-        )
-    return sources
-
-
-def _bias(
-    sources: dict[str, Source], ranks: Sequence[str], settings: Settings
-) -> dict[str, list[str]]:
-    """Biases the training data as asked for, in place; ids by the rule they met."""
-    if not (settings["relabel"] or settings["subsample"]):
-        return {}
-    sources["train"], changes = label_noise.add_label_noise(
-        sources["train"],
-        ranks,
-        relabel=settings["relabel"],
-        subsample=settings["subsample"],
-        seed=settings["seed"],
-    )
-    return changes
-
-
-# --- small parts ---
-
-
-def _save(
+def _write_splits(
     path: pathlib.Path,
     division: splits.Division,
     items: Sequence[Item],
@@ -369,10 +307,6 @@ def _mark(value: Any) -> str:
     return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _root(listing: Listing, settings: Settings) -> pathlib.Path:
     """The folder of the sources: a table may stand for it."""
     if settings["root"]:
@@ -381,42 +315,61 @@ def _root(listing: Listing, settings: Settings) -> pathlib.Path:
     return first.path.parents[first.id.count("/")]
 
 
+# --- checks ---
+
+
+def _check_listing(
+    listing: Listing, settings: Settings, protocol: splits.Protocol
+) -> None:
+    splits.check_fold(protocol, settings["fold"])
+    if settings["on_bad_image"] not in ("error", "skip"):
+        raise ValueError(
+            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
+        )
+    closed = [what for what, why in listing.skipped if why == UNLISTED]
+    if closed and settings["on_bad_image"] == "error":
+        raise ValueError(
+            f"{count_of(closed, 'folder')} cannot be listed: "
+            f"{comma(closed[: dataset_notes.SHOWN])}"
+            f"{', …' * (len(closed) > dataset_notes.SHOWN)}; change their access, or "
+            "go on without them: --config.data.on_bad_image=skip."
+        )
+    if not listing.items:
+        raise ValueError(f"data.root={settings['root']} holds no graded images.")
+
+
 def _readable(
-    items: Sequence[Item], made: record_store.Preparation, on_bad_image: str
+    items: Sequence[Item], made: records.Preparation, on_bad_image: str
 ) -> list[Item]:
     """Items without those that cannot be read, or an error that names them."""
-    if made.bad and (on_bad_image == "error" or not made.positions):
-        first = [
-            f"{id_}: {why}"
-            for id_, why in sorted(made.bad.items())[: dataset_notes.SHOWN]
-        ]
+    if made.bad and (on_bad_image == "error" or not made.contents):
+        first = sorted(made.bad.items())[: dataset_notes.SHOWN]
+        named = " | ".join(f"{id_}: {why}" for id_, why in first)
         more = len(made.bad) - len(first)
         rest = f" | … and {more} more; {made.bad_list} lists all." if more else ""
         raise ValueError(
-            f"{len(made.bad)} of {count_of(items)} cannot be read: "
-            f"{' | '.join(first)}{rest} Mend or remove them, or go on without them: "
-            "--config.data.on_bad_image=skip."
+            f"{len(made.bad)} of {count_of(items)} cannot be read: {named}{rest} Mend "
+            "or remove them, or go on without them: --config.data.on_bad_image=skip."
         )
-    return [item for item in items if item.id in made.positions]
+    return [item for item in items if item.id in made.contents]
 
 
-def _check_crop(made: record_store.Preparation, wanted: stored_image.Wanted) -> None:
-    facts = made.facts
+def _check_crop(facts: Mapping[str, Any], crop: tuple[int, int] | None) -> None:
     least = facts["least_height"], facts["least_width"]
-    if wanted.crop and (least[0] < wanted.crop[0] or least[1] < wanted.crop[1]):
+    if crop and (least[0] < crop[0] or least[1] < crop[1]):
         raise ValueError(
-            f"data.crop is {wanted.crop[0]}x{wanted.crop[1]} (height x width), but the "
-            f"least height and width of the images are {least[0]} and {least[1]}; "
-            "choose a crop that fits all of them, or none."
+            f"data.crop is {crop[0]}x{crop[1]} (height x width), but the least height "
+            f"and width of the images are {least[0]} and {least[1]}; choose a crop "
+            "that fits all of them, or none."
         )
 
 
 def _check_ranks(
-    items: Sequence[Item], division: splits.Division, ranks: Sequence[str], name: str
+    items: Sequence[Item], division: splits.Division, ranks: Sequence[str]
 ) -> None:
     present = {items[index].label for index in division.indices["train"]}
     absent = [rank for label, rank in enumerate(ranks) if label not in present]
-    if absent and name != "clap2015":  # where some ages are rare
+    if absent:
         raise ValueError(
             f"there are no training images of {comma(absent)}; a rank without them "
             "cannot be learned. Add some, or leave the rank out."

@@ -1,4 +1,4 @@
-"""Image files to uint8 arrays, and the fixed preparation every image gets."""
+"""Image files to uint8 arrays, and the fixed preparation that every image gets."""
 
 import contextlib
 import ctypes
@@ -23,6 +23,8 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
 MAX_BYTES = 512 * 2**20  # of a file
 MAX_SCANS = 1000  # of a JPEG, each over all its pixels; encoders write about ten
+FACE_SIDE = 256  # pixels of an aligned face
+_EYE = (0.35, 0.35)  # where the left one lies, as shares of width and height
 RAISE_LIMIT = "raise data.max_file_mib if you trust it"
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -44,6 +46,43 @@ class Header(NamedTuple):
     height: int
     width: int
     is_grey: bool  # by the kind of its pixels; a grey picture may be stored as colour
+
+
+class NetworkInput(NamedTuple):
+    """From an image file or array to what a network sees in evaluation."""
+
+    size: tuple[int, int]  # with the room that a random crop takes away
+    channels: int
+    crop: tuple[int, int] | None = None
+    equalize: bool = False
+    random_crop: float = 0.0  # of training; evaluation sees the centre
+    max_pixels: int = MAX_PIXELS
+    max_bytes: int = MAX_BYTES  # of a file; 0 for any size
+
+    def of_file(self, path: str | pathlib.Path) -> np.ndarray:
+        """The image of a file, uint8 [height, width, channels]."""
+        return self.centre(
+            self.prepare(
+                read(
+                    path,
+                    channels=self.channels,
+                    max_pixels=self.max_pixels,
+                    max_bytes=self.max_bytes,
+                )
+            )
+        )
+
+    def of_array(self, array: np.ndarray) -> np.ndarray:
+        """An image that is an array already, as `of_file` its PNG."""
+        return self.centre(self.prepare(from_array(array, channels=self.channels)))
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """The image as `prepare` makes it, with the room for a random crop."""
+        return prepare(image, size=self.size, crop=self.crop, equalize=self.equalize)
+
+    def centre(self, whole: np.ndarray) -> np.ndarray:
+        """What evaluation sees of a prepared image: a view of its middle."""
+        return centre(whole, self.random_crop)
 
 
 def read(
@@ -94,7 +133,7 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
     except files.NotRegularError as error:
         raise ImageError(str(error)) from None
     except PermissionError:
-        raise UnreadError(
+        raise ImageError(
             f"{path}: reading it is not permitted; change its access."
         ) from None
     except OSError as error:
@@ -205,6 +244,25 @@ def prepare(
     return _resize(image, *size)
 
 
+def cropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
+    """Height and width that are left when a fraction of each side is cut away."""
+    height, width = (max(round(side * (1.0 - fraction)), 1) for side in size)
+    return height, width
+
+
+def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
+    """Height and width of images of which `cropped` leaves `size`, to the pixel."""
+    height, width = (round(side / (1.0 - fraction)) for side in size)
+    return height, width
+
+
+def centre(image: np.ndarray, fraction: float) -> np.ndarray:
+    """The middle of the image, of the size that a random crop leaves; a view of it."""
+    height, width = cropped((image.shape[0], image.shape[1]), fraction)
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]
+
+
 def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
     """An image that is an array already, as `read` gives a file with these pixels.
 
@@ -248,6 +306,44 @@ def shrink(
     if equalize:
         return image
     return _resize(image, min(size[0], height), min(size[1], width))
+
+
+def align_face(
+    image: np.ndarray, eyes: tuple[float, float, float, float]
+) -> np.ndarray:
+    """The face as uint8 [256, 256, channels], its eyes level and at a fixed distance.
+
+    A similarity transform: turned, scaled and moved, nothing else. What lies outside
+    the image is black. Of the two eyes the one further left in the picture comes left,
+    whichever is given first.
+
+    Args:
+        image: uint8 [height, width, 1 or 3].
+        eyes: x and y of one eye, then of the other, in pixels.
+    """
+    left, right = sorted([eyes[:2], eyes[2:]])
+    across = np.subtract(right, left)  # [x, y]
+    distance = float(np.hypot(*across))
+    if not distance:
+        raise ValueError(f"both eyes are at {left}; they must be two points.")
+    scale = (1 - 2 * _EYE[0]) * FACE_SIDE / distance
+    # Warping alone would skip pixels of a much larger image.
+    shrink = max(int(1 / scale), 1)
+    if shrink > 1:
+        height, width = (max(side // shrink, 1) for side in image.shape[:2])
+        factor = np.array([width / image.shape[1], height / image.shape[0]])
+        small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        image = small.reshape(height, width, -1)
+        # Pixel centres are at whole numbers, corners half a pixel off.
+        left, right = ((np.add(eye, 0.5) * factor - 0.5) for eye in (left, right))
+        across = np.subtract(right, left)
+        scale = (1 - 2 * _EYE[0]) * FACE_SIDE / float(np.hypot(*across))
+    cos, sin = scale * across / np.hypot(*across)
+    turn = np.array([[cos, sin], [-sin, cos]])
+    target = np.array([_EYE[0] * FACE_SIDE, _EYE[1] * FACE_SIDE])
+    matrix = np.column_stack([turn, target - turn @ np.asarray(left)])
+    face = cv2.warpAffine(image, matrix, (FACE_SIDE, FACE_SIDE), flags=cv2.INTER_LINEAR)
+    return face.reshape(FACE_SIDE, FACE_SIDE, -1)
 
 
 def check(image: np.ndarray) -> None:

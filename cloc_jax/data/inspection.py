@@ -1,17 +1,30 @@
 """What a look at all images of a dataset finds, as plain data.
 
-Nothing here is decided: `launch.py check` says which of it matters.
+Nothing here is decided: `launch.py check` says which of it matters. Near-identical
+images have nearly the same perceptual hash (imagehash's `phash`), which survives
+another size, another file format and other brightness or contrast, and not another
+photograph of the same thing.
 """
 
 import collections
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloc_jax.data import duplicates
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.source import Source
+
+HASH_SIDE = 16  # 256 bits
+# Bits that may differ, chosen on these three sets: up to 18, RetinaMNIST has 21 pairs
+# that look like one eye; its first pair that does not is at 20, IDRiD's at 26, KOA's
+# (by patient) at 34. It misses some: IDRiD 013 and 397 look like one eye, at 28. 64
+# bits would be too few: KOA has 199 pairs that differ in 4 or less.
+NEAR_BITS = 18
+MOST_PAIRS = 10_000  # that are listed
+FLAT = 2.0  # standard deviation of grey levels below which an image shows nothing
+_BLOCK = 256  # images compared with all others at a time
 
 
 class Graded(NamedTuple):
@@ -91,9 +104,7 @@ def inspect(
         graded += [
             Graded(i, split, ranks[known[i].label], known[i].group) for i in source.ids
         ]
-        words, is_flat = duplicates.perceptual_hashes(
-            source, threads=threads, advance=advance
-        )
+        words, is_flat = perceptual_hashes(source, threads=threads, advance=advance)
         hashes.append(words)
         flat += is_flat.tolist()
     by_id = {image.id: image for image in graded}
@@ -130,14 +141,14 @@ def _near(
 ) -> tuple[list[Alike], bool]:
     """Near-identical pairs, without those that are identical, and whether some lack."""
     seen = np.flatnonzero(~np.array(flat, bool))
-    pairs = duplicates.near_pairs(hashes[seen])
+    pairs = near_pairs(hashes[seen])
     found = []
     for first, second, bits in pairs:
         images = graded[seen[first]], graded[seen[second]]
         groups = {group_of.get(image.id, image.id) for image in images}
         if len(groups) > 1:
             found.append(Alike(images, bits))
-    return found, len(pairs) >= duplicates.MOST_PAIRS
+    return found, len(pairs) >= MOST_PAIRS
 
 
 def _shared_patients(graded: Sequence[Graded]) -> dict[str, list[str]]:
@@ -146,3 +157,62 @@ def _shared_patients(graded: Sequence[Graded]) -> dict[str, list[str]]:
         if image.patient:
             splits[image.patient].add(image.split)
     return {p: sorted(some) for p, some in sorted(splits.items()) if len(some) > 1}
+
+
+# --- near-identical images ---
+
+
+class Pair(NamedTuple):
+    """Two near-identical images, by their index."""
+
+    first: int
+    second: int
+    bits: int  # of the hash that differ
+
+
+def perceptual_hashes(
+    source: Source, *, threads: int = 2, advance: Callable[[], None] = lambda: None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of a source's images, uint64 [image, word], and which images are flat.
+
+    A flat image has next to one grey level, so that its hash is chance.
+    """
+    import imagehash  # late: it takes SciPy along
+    from PIL import Image
+
+    def one(index: int) -> tuple[np.ndarray, bool]:
+        pixels = source[index]
+        grey = Image.fromarray(pixels.squeeze(-1) if pixels.shape[2] == 1 else pixels)
+        bits = imagehash.phash(grey, hash_size=HASH_SIDE).hash
+        return np.packbits(bits).view(np.uint64), bool(pixels.std() < FLAT)
+
+    hashes = np.zeros((len(source), HASH_SIDE**2 // 64), np.uint64)
+    flat = np.zeros(len(source), bool)
+    with futures.ThreadPoolExecutor(threads) as pool:
+        for index, found in enumerate(pool.map(one, range(len(source)))):
+            hashes[index], flat[index] = found
+            advance()
+    return hashes, flat
+
+
+def near_pairs(
+    hashes: np.ndarray, *, bits: int = NEAR_BITS, most: int = MOST_PAIRS
+) -> list[Pair]:
+    """Pairs of images whose hashes differ in at most so many bits, nearest first.
+
+    All pairs are compared, in blocks. Ends early at `most` pairs, since a set of
+    which all images are alike would have millions.
+    """
+    found: list[Pair] = []
+    for start in range(0, len(hashes), _BLOCK):
+        block, rest = hashes[start : start + _BLOCK], hashes[start:]
+        apart = np.zeros((len(block), len(rest)), np.uint16)
+        for word in range(hashes.shape[1]):
+            apart += np.bitwise_count(block[:, word, None] ^ rest[None, :, word])
+        close = np.argwhere(np.triu(apart <= bits, k=1))[: most - len(found)]
+        for first, second in close.tolist():
+            distance = int(apart[first, second])
+            found.append(Pair(start + first, start + second, distance))
+        if len(found) >= most:
+            break
+    return sorted(found, key=lambda pair: (pair.bits, pair.first, pair.second))

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from cloc_jax.data import augment as augmentation
-from cloc_jax.data import images
+from cloc_jax.data.images import NetworkInput
 
 # (item, generator) -> one random view of the item
 Draw = Callable[[int, np.random.Generator], np.ndarray]
@@ -115,32 +115,18 @@ class Prepared(Wrapper):
 
     Kept while they fit into `cache_bytes` (decoding costs far more than augmenting);
     a source that would not fit is read anew each time. Where augmentation cuts away a
-    random part, `size` has room for it: an item is the centre, `whole` is all of it.
+    random part, the size has room for it: an item is the centre, `whole` is all of it.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        size: tuple[int, int],
-        crop: tuple[int, int] | None,
-        equalize: bool,
-        channels: int,
-        cache_bytes: int,
-        random_crop: float = 0.0,
-    ):
+    def __init__(self, source: Source, how: NetworkInput, *, cache_bytes: int):
         super().__init__(source)
-        self._prepare: dict[str, Any] = {
-            "size": size,
-            "crop": crop,
-            "equalize": equalize,
-        }
-        self._random_crop = random_crop
-        fits = len(source) * size[0] * size[1] * channels <= cache_bytes
+        self._how = how
+        height, width = how.size
+        fits = len(source) * height * width * how.channels <= cache_bytes
         self._kept: dict[int, np.ndarray] | None = {} if fits else None
 
     def __getitem__(self, index: int) -> np.ndarray:
-        return augmentation.centre(self.whole(index), self._random_crop)
+        return self._how.centre(self.whole(index))
 
     @property
     def is_kept(self) -> bool:
@@ -151,7 +137,7 @@ class Prepared(Wrapper):
         """The image with the room that a random crop needs."""
         if self._kept is not None and index in self._kept:
             return self._kept[index]
-        image = images.prepare(self._source[index], **self._prepare)
+        image = self._how.prepare(self._source[index])
         if self._kept is not None:
             # A crop is a view, which would keep the whole image in memory.
             image = np.ascontiguousarray(image)

@@ -18,7 +18,7 @@ from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
 MOST_BYTES = 5_000_000  # of probabilities; with more, nothing is decided in the page
-CALIBRATION = "calibration"  # the split, as data/carving.py names it
+CALIBRATION = "calibration"  # the split, as data/splits.py names it
 
 
 def build(

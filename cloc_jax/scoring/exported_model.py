@@ -27,7 +27,7 @@ from huggingface_hub import ModelHubMixin, snapshot_download
 from jax import export
 from safetensors.numpy import load_file
 
-from cloc_jax.data.network_input import NetworkInput
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.runtime import files
 from cloc_jax.scoring import calibration, decisions
 from cloc_jax.scoring.decisions import Decision

@@ -10,10 +10,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cloc_jax.config import check_settings
-from cloc_jax.data import augment, datasets
+from cloc_jax.data import augment, datasets, images
 from cloc_jax.data.datasets import DATASETS, Dataset
-from cloc_jax.data.layouts.listing import Listing
-from cloc_jax.data.network_input import NetworkInput
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Prepared, Source
 from cloc_jax.runtime import console, environment, files
 from cloc_jax.scoring import metrics
@@ -73,11 +72,6 @@ def load(config: ConfigDict) -> Dataset:
     )
 
 
-def scan(config: ConfigDict) -> Listing:
-    """All images of a dataset on disk, as its folders and tables name them."""
-    return datasets.scan(config.data.name, config.data.to_dict())
-
-
 def prepared_folder(config: ConfigDict) -> pathlib.Path:
     """Where prepared images are kept."""
     given = config.data.prepared
@@ -88,7 +82,7 @@ def prepared_folder(config: ConfigDict) -> pathlib.Path:
 def prepared_size(config: ConfigDict) -> tuple[int, int]:
     """Height and width of prepared images: data.size, and room for the random crop."""
     height, width = config.data.size
-    return augment.uncropped((height, width), config.augment.random_crop)
+    return images.uncropped((height, width), config.augment.random_crop)
 
 
 def network_input(config: ConfigDict) -> NetworkInput:
@@ -108,17 +102,9 @@ def network_input(config: ConfigDict) -> NetworkInput:
 
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
     """The dataset with every image cropped, equalised and resized as configured."""
-    data = config.data
+    how, cache_bytes = network_input(config), int(config.data.cache_gib * 2**30)
     splits: dict[str, Source] = {
-        name: Prepared(
-            source,
-            size=prepared_size(config),
-            crop=tuple(data.crop) if data.crop else None,
-            equalize=data.equalize,
-            channels=data.channels,
-            cache_bytes=int(data.cache_gib * 2**30),
-            random_crop=config.augment.random_crop,
-        )
+        name: Prepared(source, how, cache_bytes=cache_bytes)
         for name, source in dataset.splits.items()
     }
     return dataset._replace(splits=splits)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cloc_jax import losses
-from cloc_jax.data import carving
+from cloc_jax.data.splits import CALIBRATION
 from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
@@ -80,7 +80,7 @@ def compute(run: TrainedRun, parts: Parts) -> Results:
             }
     found: dict[str, predictions.Predictions] = {}
     results["final"] = {}
-    for split in ("val", "test", carving.CALIBRATION):
+    for split in ("val", "test", CALIBRATION):
         if split not in splits:
             continue
         source = splits[split]
@@ -92,7 +92,7 @@ def compute(run: TrainedRun, parts: Parts) -> Results:
             predictions.rank_probabilities(prediction),
             None if prediction.value is None else np.asarray(prediction.value),
         )
-        if split != carving.CALIBRATION:
+        if split != CALIBRATION:
             scores = predictions.score(prediction, source.labels, ranks)
             results["final"][split] = scores | {
                 "intervals": _intervals(scores, found[split])

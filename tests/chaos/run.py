@@ -254,7 +254,6 @@ def import_everything() -> None:
     from sklearn import isotonic  # noqa: F401
 
     import launch  # noqa: F401
-    from cloc_jax.data.prepared import tfds_builder  # noqa: F401
     from cloc_jax.report import evaluation  # noqa: F401
     from cloc_jax.runtime import environment
     from cloc_jax.training import loop  # noqa: F401

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from cloc_jax.data import alignment
+from cloc_jax.data import images
 
 
 def align(image, eyes):
-    return alignment.align(image, tuple(map(float, eyes)))
+    return images.align_face(image, tuple(map(float, eyes)))
 
 
 def face(eyes, size=(300, 400), radius=3):

@@ -9,7 +9,7 @@ from fixed_draws import Fixed, noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.data import augment, autoaugment
+from cloc_jax.data import augment, autoaugment, images
 from cloc_jax.data.augment import Augment
 
 EVERYTHING = Augment(
@@ -191,7 +191,7 @@ def test_pure_and_of_the_same_shape(seed, height, width, channels, crop):
     first, second = (augment.apply(change, image, rng) for rng in rngs)
     np.testing.assert_array_equal(first, second)
     assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
-    assert first.shape == (*augment.cropped((height, width), crop), channels)
+    assert first.shape == (*images.cropped((height, width), crop), channels)
     assert first.dtype == np.uint8
     assert crop or first.shape == image.shape
 
@@ -307,17 +307,17 @@ def test_crop_alone_copies_windows_and_reaches_every_one():
     fraction=st.floats(0.0, 0.5),
 )
 def test_room_for_a_crop_leaves_the_size_to_the_pixel(height, width, fraction):
-    room = augment.uncropped((height, width), fraction)
-    assert augment.cropped(room, fraction) == (height, width)
+    room = images.uncropped((height, width), fraction)
+    assert images.cropped(room, fraction) == (height, width)
     assert min(room) >= 1 and room[0] >= height and room[1] >= width
 
 
 def test_the_usual_crop():
-    assert augment.uncropped((224, 224), 0.125) == (256, 256)
+    assert images.uncropped((224, 224), 0.125) == (256, 256)
     image = noise((256, 256, 1))
-    middle = augment.centre(image, 0.125)
+    middle = images.centre(image, 0.125)
     np.testing.assert_array_equal(middle, image[16:240, 16:240])
-    assert augment.centre(image, 0.0).shape == image.shape
+    assert images.centre(image, 0.0).shape == image.shape
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,31 +6,26 @@ import miniatures
 import pytest
 from damage import flip
 
-from cloc_jax.data import splits
-from cloc_jax.data.layouts import folder
-from cloc_jax.data.prepared import record_store, stored_image
-from cloc_jax.data.prepared.records import Records
+from cloc_jax.data import records, splits
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts import rank_folders
 from cloc_jax.runtime.files import Damaged
 
-WANTED = stored_image.Wanted(
-    size=(8, 8), crop=None, equalize=False, channels=3, max_pixels=10**6
-)
+WANTED = NetworkInput((8, 8), 3)
 
 
 def prepare(tmp_path, listing):
     said: list[str] = []
-    made = record_store.prepare(
+    made = records.prepare(
         listing.items, tmp_path / "prepared", WANTED, say=said.append
     )
-    ids = [item.id for item in listing.items]
-    labels = [item.label for item in listing.items]
-    return made, said, Records(made, ids, labels, paths=None, channels=3)
+    return made, said, records.Records(made, listing.items, channels=3)
 
 
 def test_no_flipped_bit_of_prepared_images_is_used(tmp_path):
-    listing = folder.scan(miniatures.folder(tmp_path / "source", (3, 3)))
-    made, _, records = prepare(tmp_path, listing)
-    right = [records[i].tobytes() for i in range(6)]
+    listing = rank_folders.scan(miniatures.folder(tmp_path / "source", (3, 3)))
+    made, _, source = prepare(tmp_path, listing)
+    right = [source[i].tobytes() for i in range(6)]
     files = sorted(p for p in made.path.rglob("*") if p.is_file())
     names = {path.relative_to(made.path).as_posix() for path in files}
     assert any("array_record" in name for name in names)
@@ -38,21 +33,21 @@ def test_no_flipped_bit_of_prepared_images_is_used(tmp_path):
     for name in sorted(names):
         flip(made.path / name, (made.path / name).stat().st_size // 2)
         try:
-            _, said, records = prepare(tmp_path, listing)
-            assert [records[i].tobytes() for i in range(6)] == right, name
+            _, said, source = prepare(tmp_path, listing)
+            assert [source[i].tobytes() for i in range(6)] == right, name
             noticed += any("made again" in line for line in said)
         except Damaged as error:
             assert str(made.path) in str(error) and "Start again" in str(error)
             noticed += 1
-            _, said, records = prepare(tmp_path, listing)  # it was announced
-            assert [records[i].tobytes() for i in range(6)] == right, name
+            _, said, source = prepare(tmp_path, listing)  # it was announced
+            assert [source[i].tobytes() for i in range(6)] == right, name
             assert any("made again" in line for line in said)
     assert noticed >= len(names) - 1
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "another file"])
 def test_a_damaged_split_list_moves_no_image(tmp_path, how):
-    listing = folder.scan(miniatures.folder(tmp_path / "source", (12, 12)))
+    listing = rank_folders.scan(miniatures.folder(tmp_path / "source", (12, 12)))
     how_divided = {
         "protocol": splits.Protocol(),
         "fold": 0,

@@ -10,7 +10,7 @@ import pytest
 from launching import ROOT
 
 from cloc_jax.config import default_config
-from cloc_jax.data import datasets, expected_counts, images
+from cloc_jax.data import dataset_notes, datasets, images
 
 NAMES = list(datasets.LAYOUTS)
 
@@ -124,7 +124,7 @@ def test_every_dataset_from_its_miniature(tmp_path, name):
     assert after == known  # nothing touched
     json.dumps(dataset.details)
     # A count unlike the card's is a warning with both numbers.
-    for split, wanted in expected_counts.EXPECTED.get(name, {}).items():
+    for split, wanted in dataset_notes.EXPECTED.get(name, {}).items():
         number = wanted if isinstance(wanted, int) else "/".join(map(str, wanted))
         card = f"data/{name}/README.md"
         assert said(
@@ -135,7 +135,7 @@ def test_every_dataset_from_its_miniature(tmp_path, name):
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "folder"])
 def test_the_card_says_what_the_code_expects(name):
     card = (ROOT / "data" / name / "README.md").read_text()
-    for split, wanted in expected_counts.EXPECTED[name].items():
+    for split, wanted in dataset_notes.EXPECTED[name].items():
         total = wanted if isinstance(wanted, int) else sum(wanted)
         each = () if isinstance(wanted, int) else wanted
         row = f"| {' | '.join(map(str, (split, *each, total)))} |"
@@ -361,7 +361,7 @@ def test_real_koa_has_the_papers_counts(shared, tmp_path):
     for item in listing.items:
         found[item.split][item.label] += 1
     assert found == KOA_COUNTS
-    assert expected_counts.compare("koa", listing.items, listing.ranks) == []
+    assert dataset_notes.on_counts("koa", listing.items, listing.ranks) == []
 
 
 @pytest.mark.slow
@@ -395,7 +395,7 @@ def test_real_retinamnist_has_medmnists_counts(shared, tmp_path):
 
 def test_counts_agree_with_the_paper(shared):
     tables = json.loads((shared / "paper" / "tables.json").read_text())["counts"]
-    found = expected_counts.EXPECTED
+    found = dataset_notes.EXPECTED
     for name in ("koa", "idrid"):
         assert {s: list(n) for s, n in found[name].items()} == tables[name]
     merged = np.add(found["bracs"]["train"], found["bracs"]["val"]).tolist()

@@ -3,7 +3,7 @@
 import pytest
 from miniatures import picture, write
 
-from cloc_jax.data.layouts import graded_table, table_files
+from cloc_jax.data.layouts import graded_table, tables
 
 ROWS = [
     ("a/1.png", "0", "train", "ann"),
@@ -179,7 +179,7 @@ def test_what_is_no_table(tmp_path):
 def test_a_table_with_a_mark_quotes_and_short_rows(tmp_path):
     text = 'path , label,note\n"one, two.png", 3,"a ""b"""\nx.png,4\n\n'
     write(tmp_path / "t.csv", text, encoding="utf-8-sig")
-    read = table_files.read(tmp_path / "t.csv")
+    read = tables.read_table(tmp_path / "t.csv")
     assert read.header == ["path", "label", "note"]
     assert read.rows == [["one, two.png", "3", 'a "b"'], ["x.png", "4", ""]]
     assert [row.line for row in read.rows] == [2, 3]

@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 from miniatures import picture, write
 
-from cloc_jax.data.layouts import (
-    adience,
-    bracs,
-    clap2015,
-    folder,
-    hid,
-    idrid,
-    koa,
-    retinamnist,
-)
+from cloc_jax.data.layouts import clap2015, official, rank_folders
 
 SCANS = {
-    "koa": koa.scan,
-    "idrid": idrid.scan,
-    "adience": adience.scan,
-    "hid": hid.scan,
-    "bracs": bracs.scan,
+    "koa": official.scan_koa,
+    "idrid": official.scan_idrid,
+    "adience": official.scan_adience,
+    "hid": official.scan_hid,
+    "bracs": official.scan_bracs,
     "clap2015": clap2015.scan,
 }
 
@@ -48,7 +39,7 @@ def reasons(listing):
 def test_ids_are_unique_sorted_and_lead_to_the_file(tmp_path, name):
     root = miniatures.MINIATURES[name](tmp_path)
     before = sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
-    scan = SCANS.get(name, retinamnist.scan)
+    scan = SCANS.get(name, official.scan_retinamnist)
     listing = scan(root)
     ids = [item.id for item in listing.items]
     assert ids == sorted(set(ids)) and ids
@@ -61,7 +52,7 @@ def test_ids_are_unique_sorted_and_lead_to_the_file(tmp_path, name):
 
 
 def test_koa(tmp_path):
-    listing = koa.scan(miniatures.koa(tmp_path))
+    listing = official.scan_koa(miniatures.koa(tmp_path))
     assert listing.ranks == ("0", "1", "2", "3", "4")
     assert counts(listing) == {"train": [12] * 5, "val": [4] * 5, "test": [4] * 5}
     for item in listing.items:
@@ -70,7 +61,7 @@ def test_koa(tmp_path):
 
 
 def test_bracs(tmp_path):
-    listing = bracs.scan(miniatures.bracs(tmp_path))
+    listing = official.scan_bracs(miniatures.bracs(tmp_path))
     assert listing.ranks == ("N", "PB", "UDH", "FEA", "ADH", "DCIS", "IC")
     assert counts(listing) == {"train": [6] * 7, "val": [2] * 7, "test": [2] * 7}
     assert len({item.group for item in listing.items}) == 35  # slides of two regions
@@ -82,7 +73,7 @@ def test_bracs(tmp_path):
 
 
 def test_hid(tmp_path):
-    listing = hid.scan(miniatures.hid(tmp_path, each=4))
+    listing = official.scan_hid(miniatures.hid(tmp_path, each=4))
     assert listing.ranks == ("1930s", "1940s", "1950s", "1960s", "1970s")
     assert counts(listing) == {None: [4, 4, 5, 4, 4]}  # pixels are not looked at here
     assert [what for what, _ in listing.skipped] == ["1930s/Thumbs.db"]
@@ -90,7 +81,7 @@ def test_hid(tmp_path):
 
 def test_idrid(tmp_path):
     root = miniatures.idrid(tmp_path)
-    listing = idrid.scan(root)
+    listing = official.scan_idrid(root)
     assert counts(listing) == {"train": [4] * 5, "test": [2] * 5}
     for item in listing.items:  # names are the same in both sets, grades by their own
         assert item.label == int(item.path.stem[-3:]) % 5
@@ -102,7 +93,7 @@ def test_idrid_with_a_grade_or_an_image_missing(tmp_path):
     images = root / "1. Original Images" / "b. Testing Set"
     (images / "IDRiD_002.jpg").unlink()
     picture(images / "IDRiD_777.jpg")
-    listing = idrid.scan(root)
+    listing = official.scan_idrid(root)
     assert counts(listing)["test"] == [2, 2, 1, 2, 2]
     assert reasons(listing)["grades in the table without an image"] == 1
     assert reasons(listing)["images without a grade in the table"] == 1
@@ -110,17 +101,17 @@ def test_idrid_with_a_grade_or_an_image_missing(tmp_path):
     text = table.read_text()
     table.write_text(text.replace("IDRiD_003 , 3", "IDRiD_003 , severe"))
     with pytest.raises(ValueError, match="line 4: the grade is 'severe'.*0, 1, 2, 3"):
-        idrid.scan(root)
+        official.scan_idrid(root)
     table.write_text(text.replace("Retinopathy grade", "DR"))
     with pytest.raises(ValueError, match="no column Retinopathy grade; it has Image"):
-        idrid.scan(root)
+        official.scan_idrid(root)
     table.unlink()
     with pytest.raises(FileNotFoundError, match="has no 2. Groundtruths/a. IDRiD"):
-        idrid.scan(root)
+        official.scan_idrid(root)
 
 
 def test_adience(tmp_path):
-    listing = adience.scan(miniatures.adience(tmp_path))
+    listing = official.scan_adience(miniatures.adience(tmp_path))
     assert listing.ranks[2] == "8-13" and len(listing.ranks) == 8
     assert counts(listing) == {f"fold {fold}": [3] * 8 for fold in range(5)}
     folds = collections.defaultdict(set)
@@ -138,28 +129,28 @@ def test_adience(tmp_path):
 
 def test_adience_frontal_and_fold_files_in_a_folder(tmp_path):
     root = miniatures.adience(tmp_path)
-    frontal = adience.scan(root, subset="frontal")
+    frontal = official.scan_adience(root, subset="frontal")
     assert counts(frontal) == {f"fold {fold}": [2] * 8 for fold in range(5)}
-    whole = {item.id: item for item in adience.scan(root).items}
+    whole = {item.id: item for item in official.scan_adience(root).items}
     assert all(whole[item.id] == item for item in frontal.items)
     (root / "folds").mkdir()
     for path in root.glob("fold_*.txt"):
         path.rename(root / "folds" / path.name)
-    assert adience.scan(root, subset="frontal") == frontal
+    assert official.scan_adience(root, subset="frontal") == frontal
     with pytest.raises(
         ValueError, match="data.subset is 'side'; Adience has 'frontal'"
     ):
-        adience.scan(root, subset="side")
+        official.scan_adience(root, subset="side")
 
 
 def test_adience_not_unpacked_or_incomplete(tmp_path):
     root = miniatures.adience(tmp_path)
     (root / "fold_3_data.txt").unlink()
     with pytest.raises(FileNotFoundError, match="no table .*fold_3_data.txt"):
-        adience.scan(root)
+        official.scan_adience(root)
     (root / "aligned").rename(root / "faces")
     with pytest.raises(ValueError, match="no folder aligned; unpack aligned.tar.gz"):
-        adience.scan(root)
+        official.scan_adience(root)
 
 
 @pytest.mark.parametrize(
@@ -243,31 +234,31 @@ def test_clap2015_in_one_folder(tmp_path):
 
 def test_retinamnist_by_file_or_folder(tmp_path):
     path = miniatures.retinamnist(tmp_path)
-    listing = retinamnist.scan(path)
-    assert listing == retinamnist.scan(tmp_path)
+    listing = official.scan_retinamnist(path)
+    assert listing == official.scan_retinamnist(tmp_path)
     assert counts(listing) == {"train": [4] * 5, "val": [1] * 5, "test": [2] * 5}
     assert all(item.row[0] == f"{item.split}_images" for item in listing.items)
-    assert "MD5" in listing.notes[0] and retinamnist.MD5 in listing.notes[0]
+    assert "MD5" in listing.notes[0] and official.RETINAMNIST_MD5 in listing.notes[0]
 
 
 def test_retinamnist_refusals(tmp_path):
     path = miniatures.retinamnist(tmp_path / "below")
     with pytest.raises(ValueError, match="did you mean data.root=.*below"):
-        retinamnist.scan(tmp_path)
+        official.scan_retinamnist(tmp_path)
     with pytest.raises(FileNotFoundError, match="gone: there is no .*should be retina"):
-        retinamnist.scan(tmp_path / "gone")
+        official.scan_retinamnist(tmp_path / "gone")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="is not RetinaMNIST.*download it again"):
-        retinamnist.scan(path)
+        official.scan_retinamnist(path)
     np.savez(path, train_images=np.zeros(3))
     with pytest.raises(ValueError, match="it has no test_images, test_labels, train_l"):
-        retinamnist.scan(path)
+        official.scan_retinamnist(path)
     # A pickle in the file is not run.
-    np.savez(path, **{f"{s}_{k}": np.array([print]) for s in retinamnist.SPLITS
-                      for k in retinamnist.KINDS})  # fmt: skip
+    np.savez(path, **{f"{s}_{k}": np.array([print]) for s in official.SPLITS
+                      for k in ("images", "labels")})  # fmt: skip
     with pytest.raises(ValueError, match="is not RetinaMNIST"):
-        retinamnist.scan(path)
+        official.scan_retinamnist(path)
 
 
 # --- missing and misplaced ---
@@ -305,14 +296,14 @@ def test_an_incomplete_koa_is_not_koa(tmp_path):
     for path in (root / "train" / "4").iterdir():
         path.unlink()
     with pytest.raises(ValueError, match="no images in the rank folder 4"):
-        koa.scan(root)
+        official.scan_koa(root)
     (root / "train" / "4").rmdir()
     with pytest.raises(ValueError, match="each with the folders 0 to 4"):
-        koa.scan(root)
+        official.scan_koa(root)
 
 
 def test_a_folder_of_the_same_shape_is_found_by_its_own_layout(tmp_path):
     # KOA has a folder per rank below splits, so the general layout reads it alike.
     root = miniatures.koa(tmp_path)
-    own = folder.scan(root, group_pattern=r"^(\d+)")
-    assert own.items == koa.scan(root).items
+    own = rank_folders.scan(root, group_pattern=r"^(\d+)")
+    assert own.items == official.scan_koa(root).items

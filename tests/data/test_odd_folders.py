@@ -8,7 +8,7 @@ import pytest
 from permissions import unprivileged
 
 from cloc_jax.data import datasets
-from cloc_jax.data.layouts import folder
+from cloc_jax.data.layouts import rank_folders
 from configs import folder as folder_config
 
 
@@ -49,10 +49,10 @@ def test_folder_that_cannot_be_listed(open_folder):
     (root / "val" / "1").chmod(0o755)
     (root / "train" / "2").chmod(0)
     with unprivileged(), pytest.raises(ValueError, match="rank folder 2 .*be listed"):
-        folder.scan(root)
+        rank_folders.scan(root)
     root.chmod(0)
     with unprivileged(), pytest.raises(ValueError, match="images cannot be listed"):
-        folder.scan(root)
+        rank_folders.scan(root)
     root.chmod(0o755)
     (root / "train" / "2").chmod(0o755)
 

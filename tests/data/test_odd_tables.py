@@ -6,7 +6,7 @@ import os
 import pytest
 from miniatures import picture, write
 
-from cloc_jax.data.layouts import graded_table, ranks, table_files
+from cloc_jax.data.layouts import graded_table, rank_folders, tables
 
 
 def table(path, text):
@@ -35,7 +35,7 @@ def rows(count, first=0):
 def test_damaged_tables_are_refused_with_the_line(tmp_path, text, message):
     path = table(tmp_path, "path,label\n" + text)
     with pytest.raises(ValueError, match=f"grades.csv {message}"):
-        table_files.read(path)
+        tables.read_table(path)
 
 
 def test_quotes_that_are_right(tmp_path):
@@ -49,7 +49,7 @@ def test_quotes_that_are_right(tmp_path):
     path = tmp_path / "grades.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(written)
-    found = table_files.read(path)
+    found = tables.read_table(path)
     assert found.header == written[0]
     assert [list(row) for row in found.rows] == written[1:]
     assert [row.line for row in found.rows] == [2, 3, 5, 6]
@@ -59,7 +59,7 @@ def test_quotes_that_are_right(tmp_path):
 def test_line_ends(tmp_path, end):
     path = tmp_path / "grades.csv"
     path.write_bytes(end.join(["path,label", "a.png,1", "", "b.png,2"]).encode())
-    found = table_files.read(path)
+    found = tables.read_table(path)
     assert [(list(row), row.line) for row in found.rows] == [
         (["a.png", "1"], 2),
         (["b.png", "2"], 4),
@@ -69,13 +69,13 @@ def test_line_ends(tmp_path, end):
 def test_only_regular_files_of_some_size(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(ValueError, match="cannot be read as a table: .*named pipe"):
-        table_files.read(tmp_path / "pipe.csv")
+        tables.read_table(tmp_path / "pipe.csv")
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     with pytest.raises(ValueError, match="cannot be read as a table: .*a device"):
-        table_files.read(tmp_path / "zero.csv")
+        tables.read_table(tmp_path / "zero.csv")
     path = table(tmp_path, "path,label\n" + rows(9))
     with pytest.raises(ValueError, match="more than the limit.*data.max_file_mib"):
-        table_files.read(path, max_bytes=20)
+        tables.read_table(path, max_bytes=20)
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     for name in ("loop.csv", "pipe.csv"):
         with pytest.raises((ValueError, OSError), match=name):
@@ -111,7 +111,7 @@ def test_absolute_paths_below_a_relative_root(tmp_path, monkeypatch):
     ],
 )
 def test_labels_by_their_numbers(names, order):
-    assert ranks.order_ranks(names, (), what="label", where="x")[0] == order
+    assert rank_folders.order_ranks(names, (), what="label", where="x")[0] == order
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_labels_by_their_numbers(names, order):
     ],
 )
 def test_numbers_that_are_missing(names, absent):
-    _, notes = ranks.order_ranks(names, (), what="label", where="x")
+    _, notes = rank_folders.order_ranks(names, (), what="label", where="x")
     said = [note for note in notes if note.startswith("No label is called")]
     assert len(said) == (absent is not None)
     assert absent is None or f"called {absent};" in said[0]
@@ -142,7 +142,7 @@ def test_numbers_that_are_missing(names, absent):
 )
 def test_names_that_are_no_ranks(names, message):
     with pytest.raises(ValueError, match=message) as caught:
-        ranks.order_ranks(names, (), what="label", where="x")
+        rank_folders.order_ranks(names, (), what="label", where="x")
     if "nan" in names:
         assert "data.order=(" not in str(caught.value)
 

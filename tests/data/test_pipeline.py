@@ -6,6 +6,7 @@ import numpy as np
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.samplers import RankPairs, Triples
 from cloc_jax.data.source import Prepared, Source, augmented
 
@@ -26,15 +27,7 @@ class Noise(Source):
 
 
 def prepared(source, cache_bytes, **options):
-    return Prepared(
-        source,
-        size=(8, 8),
-        crop=None,
-        equalize=False,
-        channels=1,
-        cache_bytes=cache_bytes,
-        **options,
-    )
+    return Prepared(source, NetworkInput((8, 8), 1, **options), cache_bytes=cache_bytes)
 
 
 def batches(first_step=0, threads=1, views=1, count=5):

@@ -9,7 +9,6 @@ import pytest
 
 from cloc_jax.data import splits
 from cloc_jax.data.layouts.listing import FOLD, Item
-from cloc_jax.runtime import files
 
 RANKS = ("0", "1", "2")
 OPTIONS = {
@@ -234,14 +233,3 @@ def test_too_few_images_for_calibration():
     some = sorted(some + items(3, split=lambda i: "test", start=6))
     with pytest.raises(ValueError, match="or go without: --config.data.calibration"):
         divide(some, calibration_fraction=0.5)
-
-
-@pytest.mark.parametrize(
-    "lists",
-    [None, [], {"train": None}, {"train": [True]}, {"train": [["a"]]}, {"odd": []}],
-)
-def test_saved_splits_of_another_form(tmp_path, lists):
-    path = tmp_path / "splits.json"
-    files.write_sealed(path, {"settings": {}, "splits": lists})
-    with pytest.raises(ValueError, match="splits.json is damaged: it does not list"):
-        splits._read(path)

@@ -121,25 +121,25 @@ def test_a_limit_that_is_none(monkeypatch, given):
 
 
 def test_arrays_of_images(tmp_path):
-    from cloc_jax.data.layouts import retinamnist
+    from cloc_jax.data.layouts import official
 
-    path = tmp_path / retinamnist.FILE
+    path = tmp_path / "retinamnist.npz"
 
     def write(labels):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for split in retinamnist.SPLITS:
-                for kind in retinamnist.KINDS:
+            for split in official.SPLITS:
+                for kind in ("images", "labels"):
                     archive.writestr(f"{split}_{kind}.npy", labels)
 
     file = io.BytesIO()
     np.save(file, np.zeros(16 * MIB, np.uint8))
     write(file.getvalue())
     with pytest.raises(ValueError, match=r"retinamnist.npz unpacks to .* beyond"):
-        retinamnist.scan(path)
+        official.scan_retinamnist(path)
     # An array that says it has more than there is.
     file = io.BytesIO()
     header = {"descr": "|u1", "fortran_order": False, "shape": (10**15,)}
     np.lib.format.write_array_header_1_0(file, header)
     write(file.getvalue() + bytes(10))
     with pytest.raises(ValueError, match="is not RetinaMNIST as MedMNIST ships it"):
-        retinamnist.scan(path)
+        official.scan_retinamnist(path)

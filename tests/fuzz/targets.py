@@ -17,10 +17,9 @@ import numpy as np
 import seeds
 
 from cloc_jax.config import saved_config
-from cloc_jax.data import datasets, images
+from cloc_jax.data import datasets, images, stored_image
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
-from cloc_jax.data.prepared import stored_image
 from cloc_jax.encoders.weights import loading
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
@@ -29,7 +28,7 @@ from cloc_jax.scoring.decisions import Decision
 from cloc_jax.training.feature_store import FeatureStore
 from configs import folder as folder_config
 
-WANTED = stored_image.Wanted((16, 16), None, False, 3, 10**7)
+WANTED = images.NetworkInput((16, 16), 3, max_pixels=10**7)
 SILENT = "damage not noticed"
 
 

@@ -1,6 +1,5 @@
-"""What lies where after the official download: one file per dataset.
+"""What lies where, in folders of one's own and after the official downloads.
 
-Each has `scan(root, …) -> Listing`, which reads names and labels, never pixels, and
-writes nothing. What becomes of the listing is the same for all: see `preparation`,
-`splits` and `datasets`.
+Every layout has a `scan(root, …) -> Listing`, which reads names and labels, never
+pixels, and writes nothing. What becomes of the listing is the same for all.
 """

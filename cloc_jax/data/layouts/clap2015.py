@@ -13,7 +13,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from cloc_jax.data.layouts import table_files
+from cloc_jax.data.layouts import tables
 from cloc_jax.data.layouts.listing import (
     Item,
     Listing,
@@ -121,11 +121,11 @@ def _images(root: pathlib.Path, split: str) -> dict[str, pathlib.Path]:
 
 def _ages(path: pathlib.Path) -> dict[str, float]:
     """Age of each image a list names."""
-    table = table_files.read(path, has_header=False)
+    table = tables.read_table(path, has_header=False)
     image, age = 0, 1
     first = table.rows[0]
     if len(first) > 1 and not _is_number(first[1]):
-        table = table_files.read(path)
+        table = tables.read_table(path)
         image, age = table.column(*_IMAGE), table.column(*_AGE)
     ages: dict[str, float] = {}
     for row in table.rows:
@@ -153,7 +153,7 @@ def _with_eyes(
 ) -> list[Item]:
     """Items whose eyes the table knows, by path below root or else by file name."""
     path = pathlib.Path(landmarks).expanduser()
-    table = table_files.read(path if path.exists() else root / landmarks)
+    table = tables.read_table(path if path.exists() else root / landmarks)
     image = table.column(*_IMAGE)
     places = [table.column(name) for name in _EYES]
     eyes: dict[str, tuple[float, float, float, float]] = {}

@@ -8,8 +8,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from cloc_jax.data.layouts import table_files
-from cloc_jax.data.layouts.groups import group_by_pattern
+from cloc_jax.data.layouts import tables
 from cloc_jax.data.layouts.listing import (
     EXTENSIONS,
     SPLIT_NAMES,
@@ -21,7 +20,11 @@ from cloc_jax.data.layouts.listing import (
     plural,
     relative,
 )
-from cloc_jax.data.layouts.ranks import NO_VALUE, order_ranks
+from cloc_jax.data.layouts.rank_folders import (
+    NO_VALUE,
+    group_by_pattern,
+    order_ranks,
+)
 
 # Names a column may have where data.columns does not name it.
 USUAL = {
@@ -45,7 +48,7 @@ def scan(
     columns: Mapping[str, str],
     order: Sequence[str] = (),
     group_pattern: str = "",
-    max_bytes: int = table_files.MAX_BYTES,
+    max_bytes: int = tables.MAX_BYTES,
 ) -> Listing:
     """Lists the images a table names.
 
@@ -64,7 +67,7 @@ def scan(
         raise ValueError(f"data.csv={csv!r} is no name of a file.")
     if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
-    table = table_files.read(path, max_bytes=max_bytes)
+    table = tables.read_table(path, max_bytes=max_bytes)
     folder = existing_root(
         root or path.parent, "the folder the table's paths start from"
     )
@@ -94,7 +97,7 @@ def scan(
     return Listing(ranks, items, skipped, notes + more)
 
 
-def _places(table: table_files.Table, columns: Mapping[str, str]) -> dict[str, int]:
+def _places(table: tables.Table, columns: Mapping[str, str]) -> dict[str, int]:
     """Place of each column there is."""
     places = {}
     for role, usual in USUAL.items():
@@ -116,19 +119,19 @@ def _places(table: table_files.Table, columns: Mapping[str, str]) -> dict[str, i
     return places
 
 
-def _how(table: table_files.Table, places: Mapping[str, int]) -> str:
+def _how(table: tables.Table, places: Mapping[str, int]) -> str:
     taken = [f"{role} from {table.header[place]!r}" for role, place in places.items()]
     return f"{table.path.name}: {comma(taken)}."
 
 
 def _rows(
-    table: table_files.Table,
+    table: tables.Table,
     places: Mapping[str, int],
     root: pathlib.Path,
     order: Sequence[str],
-) -> tuple[dict[pathlib.Path, tuple[table_files.Row, str, str]], list[tuple[str, str]]]:
+) -> tuple[dict[pathlib.Path, tuple[tables.Row, str, str]], list[tuple[str, str]]]:
     """Row, id and label of each file, and what was skipped."""
-    rows: dict[pathlib.Path, tuple[table_files.Row, str, str]] = {}
+    rows: dict[pathlib.Path, tuple[tables.Row, str, str]] = {}
     skipped: list[tuple[str, str]] = []
     for row in table.rows:
         written, label = row[places["path"]], _plain(row[places["label"]])
@@ -153,7 +156,7 @@ def _rows(
 
 
 def _inside(
-    table: table_files.Table, row: table_files.Row, written: str, root: pathlib.Path
+    table: tables.Table, row: tables.Row, written: str, root: pathlib.Path
 ) -> pathlib.Path:
     """The file a line names, which has to be below root."""
     # By the text alone: folders that are links to other disks are fine.
@@ -204,9 +207,7 @@ def _check_known(rows: Mapping, order: Sequence[str], path: pathlib.Path) -> Non
         )
 
 
-def _split(
-    table: table_files.Table, row: table_files.Row, place: int | None
-) -> str | None:
+def _split(table: tables.Table, row: tables.Row, place: int | None) -> str | None:
     if place is None or not row[place]:
         return None
     if (split := _SPLITS.get(row[place].lower())) is None:

@@ -1,9 +1,9 @@
-"""What a layout finds: ranks in order and one item an image; and how to look for it."""
+"""What a layout finds: ranks in order, one item per image; and how to look for it."""
 
 import collections
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import NamedTuple
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
@@ -36,17 +36,6 @@ class Listing(NamedTuple):
     items: list[Item]
     skipped: list[tuple[str, str]]  # what was passed over, and why
     notes: list[str]  # what was inferred, in plain sentences
-
-
-def skipped_notes(skipped: Sequence[tuple[str, str]]) -> list[str]:
-    """One sentence a reason, with the number and the first of what was skipped."""
-    reasons: dict[str, list[str]] = collections.defaultdict(list)
-    for what, reason in skipped:
-        reasons[reason].append(what)
-    return [
-        f"Skipped: {len(found)} {reason}, such as {found[0]}."
-        for reason, found in reasons.items()
-    ]
 
 
 # --- files and folders ---
@@ -165,7 +154,7 @@ def official_root(
     if is_it(path):
         return path
     here = path.absolute()
-    near = [*here.parents[:3], *_below(here)]
+    near = [*here.parents[:3], *folders_below(here)]
     meant = [str(folder) for folder in near if is_it(folder)]
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     held = comma(names[:6]) + ", …" * (len(names) > 6) or "nothing"
@@ -173,22 +162,21 @@ def official_root(
     raise ValueError(f"data.root={root} holds {held}; it must be {wanted}.{advice}")
 
 
-def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def folders_below(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Folders below one, nearest first, up to some depth and number."""
-    level, seen = [path], 0
-    for _ in range(_BELOW):
-        deeper = []
-        for folder in level:
-            try:
-                names = subfolders(folder)
-            except ValueError:
-                continue  # not readable: not the one meant
-            deeper += [folder / name for name in names]
-            seen += 1
-            if seen > _FOLDERS:
-                return
-        yield from deeper
-        level = deeper
+    waiting = collections.deque([(path, 0)])
+    for _ in range(_FOLDERS):
+        if not waiting:
+            return
+        folder, depth = waiting.popleft()
+        try:
+            names = subfolders(folder)
+        except ValueError:
+            continue  # not readable: not the one meant
+        if depth:
+            yield folder
+        if depth < _BELOW:
+            waiting.extend((folder / name, depth + 1) for name in names)
 
 
 # --- words ---
@@ -198,9 +186,9 @@ def comma(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def plural(items: Sequence, noun: str) -> str:
+def plural(items: Sized, noun: str) -> str:
     return noun if len(items) == 1 else f"{noun}s"
 
 
-def count_of(items: Sequence, noun: str = "image") -> str:
+def count_of(items: Sized, noun: str = "image") -> str:
     return f"{len(items)} {plural(items, noun)}"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from cloc_jax.data import content, duplicates
+from cloc_jax.data import inspection, records, splits
 from cloc_jax.data.drawn_knees import Knees
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.source import InMemory
 from cloc_jax.training import dataset
@@ -24,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 def hashes_of(images):
     arrays = [np.atleast_3d(np.asarray(image)) for image in images]
-    return duplicates.perceptual_hashes(InMemory(arrays, list(map(str, arrays))))
+    return inspection.perceptual_hashes(InMemory(arrays, list(map(str, arrays))))
 
 
 def knees(count, size=(96, 96)):
@@ -32,12 +33,18 @@ def knees(count, size=(96, 96)):
     return [Image.fromarray(source[i][:, :, 0]) for i in range(count)]
 
 
+def identical(items, place):
+    how = NetworkInput((8, 8), 3)
+    return records.prepare(items, place / "prepared", how, say=id).identical()
+
+
 def test_identical_files_are_found_whatever_their_names(tmp_path):
-    for number, name in enumerate(["a/1.png", "a/2.png", "b/1.png", "b/3.png"]):
-        miniatures.picture(tmp_path / name, number % 3)
     names = ["a/1.png", "a/2.png", "b/1.png", "b/3.png"]
+    for number, name in enumerate(names):
+        miniatures.picture(tmp_path / name, number % 3)
     items = [Item(name, tmp_path / name, 0) for name in names]
-    assert duplicates.identical(items) == [["a/1.png", "b/3.png"]]
+    assert identical(items, tmp_path) == [["a/1.png", "b/3.png"]]
+    assert identical(items, tmp_path) == [["a/1.png", "b/3.png"]]  # from what is kept
 
 
 def test_identical_rows_of_an_array_are_found(tmp_path):
@@ -51,24 +58,7 @@ def test_identical_rows_of_an_array_are_found(tmp_path):
         for split, count in (("train", 20), ("test", 10))
         for i in range(count)
     ]
-    assert duplicates.identical(items) == [["test/3", "train/5"]]
-
-
-def test_the_answer_is_kept_beside_prepared_images(tmp_path, monkeypatch):
-    for name in ("1.png", "2.png"):
-        miniatures.picture(tmp_path / name)
-    items = [Item(name, tmp_path / name, 0) for name in ("1.png", "2.png")]
-    found = duplicates.identical(items, kept=tmp_path)
-    assert found == [["1.png", "2.png"]]
-
-    def fail(*_, **__):
-        raise AssertionError("files are read again")
-
-    monkeypatch.setattr(content, "digests", fail)
-    assert duplicates.identical(items, kept=tmp_path) == found
-    (tmp_path / duplicates.KEPT).write_text("[[")  # damaged: computed again
-    with pytest.raises(AssertionError, match="read again"):
-        duplicates.identical(items, kept=tmp_path)
+    assert identical(items, tmp_path) == [["test/3", "train/5"]]
 
 
 def test_changed_copies_are_near_and_other_images_are_not():
@@ -86,7 +76,7 @@ def test_changed_copies_are_near_and_other_images_are_not():
     ]
     hashes, flat = hashes_of([*originals, *copies])
     assert not flat.any()
-    pairs = {(p.first, p.second) for p in duplicates.near_pairs(hashes)}
+    pairs = {(p.first, p.second) for p in inspection.near_pairs(hashes)}
     assert {(0, 60 + i) for i in range(len(copies))} <= pairs
     assert not any(second < 60 for _, second in pairs)
 
@@ -101,7 +91,7 @@ def test_images_of_one_level_are_flat():
 
 @pytest.mark.parametrize("bits", [0, 5, 100, 128])
 def test_near_pairs_are_those_of_the_slow_way(bits, monkeypatch):
-    monkeypatch.setattr(duplicates, "_BLOCK", 7)  # several blocks, the last not full
+    monkeypatch.setattr(inspection, "_BLOCK", 7)  # several blocks, the last not full
     rng = np.random.default_rng(bits)
     hashes = rng.integers(0, 2**63, (40, 4), np.uint64)
     hashes[33] = hashes[4]
@@ -113,13 +103,13 @@ def test_near_pairs_are_those_of_the_slow_way(bits, monkeypatch):
         if i < j
     )
     wanted = [(i, j, apart) for apart, i, j in slow if apart <= bits]
-    assert duplicates.near_pairs(hashes, bits=bits) == wanted
+    assert inspection.near_pairs(hashes, bits=bits) == wanted
     assert (4, 33, 0) in wanted
 
 
 def test_a_set_of_copies_only_does_not_list_millions():
     hashes = np.zeros((3000, 4), np.uint64)
-    assert len(duplicates.near_pairs(hashes, most=500)) == 500
+    assert len(inspection.near_pairs(hashes, most=500)) == 500
 
 
 def test_identical_images_stay_together_when_splits_are_carved():
@@ -127,13 +117,13 @@ def test_identical_images_stay_together_when_splits_are_carved():
         return Item(name, pathlib.Path(name), 0, split, group)
 
     alone = [item("a"), item("b"), item("c")]
-    a, b, c = duplicates.grouped(alone, [["a", "c"]])
+    a, b, c = splits.keep_together(alone, [["a", "c"]])
     assert a.group == c.group != b.group
-    assert duplicates.grouped(alone, []) == alone
+    assert splits.keep_together(alone, []) == alone
     people = [item("a", group="x"), item("b", group="x"), item("c", group="y")]
-    assert len({i.group for i in duplicates.grouped(people, [["b", "c"]])}) == 1
+    assert len({i.group for i in splits.keep_together(people, [["b", "c"]])}) == 1
     shipped = [item("a", "train"), item("b", "test")]
-    assert duplicates.grouped(shipped, [["a", "b"]]) == shipped
+    assert splits.keep_together(shipped, [["a", "b"]]) == shipped
 
 
 def test_carved_splits_of_own_images_share_no_image(tmp_path):

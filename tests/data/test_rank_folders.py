@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.data import splits
-from cloc_jax.data.layouts import folder
-from cloc_jax.data.layouts.listing import SPLITS, skipped_notes
+from cloc_jax.data import dataset_notes, splits
+from cloc_jax.data.layouts import rank_folders
+from cloc_jax.data.layouts.listing import SPLITS
 
 
 class Part(NamedTuple):
@@ -33,7 +33,7 @@ def scan(
     root, *, order=(), group_pattern="", merge_val=False, seed=0, **fractions
 ) -> Result:
     """A folder listed and divided, as training sees it."""
-    listing = folder.scan(root, order=order, group_pattern=group_pattern)
+    listing = rank_folders.scan(root, order=order, group_pattern=group_pattern)
     division = splits.divide(
         listing.items,
         listing.ranks,
@@ -51,7 +51,8 @@ def scan(
             np.array([item.label for item in items], np.int32),
             [item.path for item in items],
         )
-    notes = [*listing.notes, *skipped_notes(listing.skipped), *division.notes]
+    notes = dataset_notes.on_listing(listing, listing.items, "folder", "")
+    notes += division.notes
     return Result(listing.ranks, parts, notes)
 
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import pickle
-import shutil
 import signal
 import threading
 import time
@@ -18,16 +17,13 @@ from launching import run_code
 from permissions import unprivileged
 from PIL import Image
 
-from cloc_jax.data import content, images
-from cloc_jax.data.layouts import folder, retinamnist
+from cloc_jax.data import images, records, stored_image
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts import official, rank_folders
 from cloc_jax.data.layouts.listing import Item
-from cloc_jax.data.prepared import record_store, stored_image
-from cloc_jax.data.prepared.records import Records
-from cloc_jax.runtime import files
+from cloc_jax.data.records import Records
 
-WANTED = stored_image.Wanted(
-    size=(8, 8), crop=None, equalize=False, channels=3, max_pixels=images.MAX_PIXELS
-)
+WANTED = NetworkInput((8, 8), 3)
 
 
 @pytest.fixture
@@ -36,30 +32,22 @@ def source(tmp_path):
 
 
 def prepare(source, tmp_path, wanted=WANTED, **options):
-    listing = folder.scan(source)
+    listing = rank_folders.scan(source)
     said = []
-    home = record_store.home(tmp_path / "prepared", "folder", source)
-    made = record_store.prepare(listing.items, home, wanted, say=said.append, **options)
+    home = records.home(tmp_path / "prepared", "folder", source)
+    made = records.prepare(listing.items, home, wanted, say=said.append, **options)
     return made, listing, said
 
 
-def records(made, listing, channels=3):
-    items = [item for item in listing.items if item.id in made.positions]
-    return Records(
-        made,
-        [item.id for item in items],
-        [item.label for item in items],
-        paths=[item.path for item in items],
-        channels=channels,
-    )
+def opened(made, listing, channels=3):
+    items = [item for item in listing.items if item.id in made.contents]
+    return Records(made, items, channels=channels)
 
 
 def digest(made):
     """A hash of every record, in order."""
-    from cloc_jax.data.prepared import tfds_builder
-
     found = hashlib.sha256()
-    for example in tfds_builder.read(made.path):
+    for example in records.read_records(made.path):
         found.update(example["id"] + b"\0" + example["image"])
     return found.hexdigest()
 
@@ -68,13 +56,11 @@ def digest(made):
 
 
 def test_small_images_keep_their_bytes(source, tmp_path):
-    from cloc_jax.data.prepared import tfds_builder
-
     made, listing, said = prepare(source, tmp_path)
-    stored = tfds_builder.read(made.path)
+    stored = records.read_records(made.path)
     assert len(stored) == 9 and made.bad == {}
     for item in listing.items:
-        example = stored[made.positions[item.id]]
+        example = stored[list(made.contents).index(item.id)]
         assert example["id"].decode() == item.id
         assert example["image"] == item.path.read_bytes()
     assert len(said) == 1 and said[0].startswith("preparing 9 images once, in ")
@@ -84,7 +70,7 @@ def test_small_images_keep_their_bytes(source, tmp_path):
 def test_records_are_what_reading_the_files_gives(source, tmp_path):
     made, listing, _ = prepare(source, tmp_path)
     for channels in (1, 3):
-        part = records(made, listing, channels)
+        part = opened(made, listing, channels)
         assert part.labels.dtype == np.int32 and len(part) == 9
         for i in range(len(part)):
             expected = images.read(part.paths[i], channels=channels)
@@ -96,7 +82,7 @@ def test_records_are_what_reading_the_files_gives(source, tmp_path):
 
 def test_records_can_be_read_by_threads(source, tmp_path):
     made, listing, _ = prepare(source, tmp_path)
-    part = records(made, listing)
+    part = opened(made, listing)
     expected = [part[i] for i in range(9)]
     wrong = []
 
@@ -121,7 +107,7 @@ def test_large_images_are_shrunk_without_changing_what_is_seen(tmp_path, channel
     Image.fromarray(noise).save(source / "1" / "turned.jpg", exif=exif)
     wanted = WANTED._replace(size=(16, 12), channels=channels)
     made, listing, _ = prepare(source, tmp_path, wanted)
-    part = records(made, listing, channels)
+    part = opened(made, listing, channels)
     assert made.facts["changed"] == 4
     for i, id_ in enumerate(part.ids):
         direct = images.read(part.paths[i], channels=channels)
@@ -139,30 +125,22 @@ def test_faces_are_aligned(tmp_path):
     path = tmp_path / "face.png"
     miniatures.picture(path, 0, (100, 100))
     item = Item("face.png", path, 0, eyes=(30.0, 40.0, 60.0, 50.0))
-    made = record_store.prepare(
-        [item], tmp_path / "p", WANTED._replace(size=(256, 256)), say=lambda _: None
-    )
-    part = Records(made, ["face.png"], [0], paths=[path], channels=3)
+    wanted = WANTED._replace(size=(256, 256))
+    made = records.prepare([item], tmp_path / "p", wanted, say=id)
+    part = Records(made, [item], channels=3)
     assert part[0].shape == (256, 256, 3) and made.facts["changed"] == 1
     bad = item._replace(eyes=(5.0, 5.0, 5.0, 5.0))
-    made = record_store.prepare([bad], tmp_path / "p", WANTED, say=lambda _: None)
-    assert "both eyes" in made.bad["face.png"] and made.positions == {}
+    made = records.prepare([bad], tmp_path / "p", WANTED, say=id)
+    assert "both eyes" in made.bad["face.png"] and made.contents == {}
 
 
 def test_rows_of_an_array_file(tmp_path):
     path = miniatures.retinamnist(tmp_path)
-    listing = retinamnist.scan(path)
-    made = record_store.prepare(
-        listing.items,
-        tmp_path / "p",
-        WANTED._replace(size=(28, 28)),
-        say=lambda _: None,
-    )
+    items = official.scan_retinamnist(path).items
+    wanted = WANTED._replace(size=(28, 28))
+    made = records.prepare(items, tmp_path / "p", wanted, say=id)
     arrays = np.load(path)
-    items = listing.items
-    part = Records(
-        made, [i.id for i in items], [i.label for i in items], paths=None, channels=3
-    )
+    part = Records(made, items, channels=3)
     for i, item in enumerate(items):
         array, row = item.row
         np.testing.assert_array_equal(part[i], arrays[array][row])
@@ -171,7 +149,7 @@ def test_rows_of_an_array_file(tmp_path):
 def test_shards_are_read_as_one(tmp_path, monkeypatch):
     source = miniatures.folder(tmp_path / "source", (9, 8))
     whole, listing, _ = prepare(source, tmp_path)
-    monkeypatch.setattr(record_store, "SHARD_BYTES", 1500)
+    monkeypatch.setattr(records, "SHARD_IMAGES", 4)
     made, _, _ = prepare(source, tmp_path / "again")
     assert len(list(made.path.rglob("*.array_record*"))) > 3
     assert digest(made) == digest(whole)
@@ -188,7 +166,7 @@ def test_kinds_of_images(tmp_path):
     Image.fromarray(grey).save(source / "1" / "small.webp", lossless=True)
     made, listing, _ = prepare(source, tmp_path)
     assert made.facts["grey"] == 4 and made.bad == {}
-    part = records(made, listing)
+    part = opened(made, listing)
     np.testing.assert_array_equal(part[part.ids.index("1/deep.tif")][:, :, 0], grey)
 
 
@@ -200,7 +178,7 @@ def test_names_that_are_not_text(tmp_path):
     except OSError:
         pytest.skip("this file system wants text")
     made, listing, _ = prepare(source, tmp_path)
-    part = records(made, listing)
+    part = opened(made, listing)
     place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
     expected = images.read(os.fsdecode(odd), channels=3)
     np.testing.assert_array_equal(part[place], expected)
@@ -235,8 +213,8 @@ def test_bad_images_are_listed_and_the_others_stored(source, tmp_path):
     assert sorted(made.bad) == sorted(reasons)
     for id_, words in reasons.items():
         assert words in made.bad[id_] and not made.bad[id_].startswith(id_)
-    assert len(made.positions) == 10
-    part = records(made, listing)
+    assert len(made.contents) == 10
+    part = opened(made, listing)
     for i in range(10):
         expected = images.read(part.paths[i], channels=3)
         seen = [images.prepare(image, size=(8, 8)) for image in (part[i], expected)]
@@ -251,7 +229,7 @@ def test_nothing_but_bad_images(tmp_path):
         (tmp_path / "source" / rank).mkdir(parents=True)
         (tmp_path / "source" / rank / "a.png").touch()
     made, _, _ = prepare(tmp_path / "source", tmp_path)
-    assert len(made.bad) == 2 and made.positions == {}
+    assert len(made.bad) == 2 and made.contents == {}
 
 
 # --- made once, whole, and again when it must be ---
@@ -285,65 +263,12 @@ def test_changed_sources_are_prepared_again(source, tmp_path, change):
         path.rename(source / "0" / "zz.png")
     again, listing, said = prepare(source, tmp_path)
     assert again.path != made.path and said[0].startswith("preparing ")
-    part = records(again, listing)
+    part = opened(again, listing)
     for i in range(len(part)):
         np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
-    assert part.contents() == [content.digest(path) for path in part.paths]
-    assert record_store.stale(again.path) == [made.path]
-    record_store.remove([made.path])
-    assert not made.path.exists() and record_store.stale(again.path) == []
-
-
-def test_same_content_is_not_prepared_again(source, tmp_path):
-    made, listing, _ = prepare(source, tmp_path)
-    os.utime(source / "0" / "00.png", ns=(1, 1))
-    assert prepare(source, tmp_path)[2] == []
-    copy = shutil.copytree(source, tmp_path / "copy")
-    elsewhere, _, said = prepare(copy, tmp_path)
-    assert elsewhere.path != made.path and elsewhere.path.name == made.path.name
-    assert said == [f"the same images are prepared in {made.path}; nothing to do"]
-    # Each root's records can go without the other's.
-    record_store.remove([made.path])
-    part = records(elsewhere, listing)
-    for i in range(len(part)):
-        np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
-    assert prepare(copy, tmp_path)[2] == []
-
-
-def as_made_earlier(made, items):
-    """Renames a preparation as if the version before had made it."""
-    marks = []
-    for item in items:
-        status = item.path.stat()
-        state = [status.st_size, status.st_mtime_ns]
-        marks.append([item.id, state, item.row, item.eyes])
-    source = record_store._hash(marks)
-    key = record_store._hash([1, source, *WANTED])
-    earlier = made.path.rename(made.path.with_name(f"records-{key}"))
-    manifest = json.loads((earlier / "prepared.json").read_text())
-    for field in ("by", "unread", "checksums", "integrity"):
-        del manifest[field]
-    files.write_sealed(earlier / "prepared.json", manifest | {"source": source})
-    return earlier
-
-
-def test_what_the_version_before_prepared_is_found_and_never_removed(source, tmp_path):
-    made, listing, _ = prepare(source, tmp_path)
-    earlier = as_made_earlier(made, listing.items)
-    found, _, said = prepare(source, tmp_path)
-    assert found.path == earlier and said == [] and found.contents == made.contents
-    miniatures.picture(source / "0" / "00.png", 99)
-    again, _, said = prepare(source, tmp_path)
-    assert said[0].startswith("preparing ") and again.path != earlier
-    assert record_store.stale(again.path) == [] and earlier.is_dir()
-
-
-def test_bad_images_of_the_version_before_are_tried_again(source, tmp_path):
-    (source / "0" / "00.png").write_text("no image")
-    made, listing, _ = prepare(source, tmp_path)
-    earlier = as_made_earlier(made, listing.items)
-    again, _, said = prepare(source, tmp_path)
-    assert said[0].startswith("preparing ") and again.path != earlier
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in part.paths]
+    assert part.contents() == digests
+    assert records.stale(again.path) == [made.path]
 
 
 def test_permission_that_is_given_later_is_noticed(open_folder):
@@ -382,14 +307,14 @@ def test_only_regular_files_of_some_size_are_read(source, tmp_path):
     (source / "1" / "nowhere.png").symlink_to(tmp_path / "nowhere")
     with (source / "1" / "huge.png").open("wb") as file:
         file.truncate(3 << 20)
-    made, _, _ = prepare(source, tmp_path, max_bytes=2 << 20)
+    made, _, _ = prepare(source, tmp_path, WANTED._replace(max_bytes=2 << 20))
     assert "named pipe" in made.bad["0/pipe.png"]
     assert "device" in made.bad["0/device.png"]
     assert made.bad["1/nowhere.png"] == "there is no such file"
     assert "3 MiB, more than the limit of 2 MiB" in made.bad["1/huge.png"]
     assert "data.max_file_mib" in made.bad["1/huge.png"]
-    assert len(made.positions) == 9
-    raised, _, _ = prepare(source, tmp_path, max_bytes=4 << 20)
+    assert len(made.contents) == 9
+    raised, _, _ = prepare(source, tmp_path, WANTED._replace(max_bytes=4 << 20))
     assert "not an image" in raised.bad["1/huge.png"]
 
 
@@ -403,7 +328,7 @@ def test_other_wishes_are_another_preparation_and_none_is_stale(source, tmp_path
     ):
         made, _, _ = prepare(source, tmp_path, wanted)
         paths.add(made.path)
-        assert record_store.stale(made.path) == []
+        assert records.stale(made.path) == []
     assert len(paths) == 4
 
 
@@ -440,25 +365,26 @@ def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch
     assert [path.name for path in home.iterdir()] == ["lock"]
     monkeypatch.undo()
     made, _, said = prepare(source, tmp_path)
-    assert len(made.positions) == 9 and len(said) == 1
+    assert len(made.contents) == 9 and len(said) == 1
 
 
 KILLED = """
 import os, pathlib, signal, sys
-from cloc_jax.data.prepared import record_store, stored_image
-from cloc_jax.data.layouts import folder
+from cloc_jax.data import records, stored_image
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts import rank_folders
 
 source, target, die_at = sys.argv[1:]
-record_store.SHARD_BYTES = 3000  # several shards, so that some are written
+records.SHARD_IMAGES = 4  # several shards, so that some are written
 store = stored_image.store
 def killed(item, **options):
     if item.id == die_at:
         os.kill(os.getpid(), signal.SIGKILL)
     return store(item, **options)
 stored_image.store = killed
-wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
-items = folder.scan(source).items
-record_store.prepare(items, pathlib.Path(target), wanted, say=lambda text: print(text))
+wanted = NetworkInput((8, 8), 3)
+items = rank_folders.scan(source).items
+records.prepare(items, pathlib.Path(target), wanted, say=lambda text: print(text))
 """
 
 
@@ -483,9 +409,8 @@ def test_killed_and_run_again_is_complete_and_identical(tmp_path):
     for home in (target, other):
         (path,) = home.glob("records-*")
         manifest = json.loads((path / "prepared.json").read_text())
-        positions = {id_: i for i, id_ in enumerate(manifest["ids"])}
-        made = record_store.Preparation(path, positions, {}, {}, {})
-        assert len(positions) == 24
+        made = records.Preparation(path, manifest["contents"], {}, {})
+        assert len(made.contents) == 24
         digests.append(digest(made))
     assert digests[0] == digests[1]
 
@@ -500,11 +425,11 @@ def test_two_at_once_prepare_once(source, tmp_path):
         time.sleep(0.05)
         return store(item, **options)
 
-    listing = folder.scan(source)
+    listing = rank_folders.scan(source)
 
     def work():
         made.append(
-            record_store.prepare(listing.items, tmp_path / "p", WANTED, say=said.append)
+            records.prepare(listing.items, tmp_path / "p", WANTED, say=said.append)
         )
 
     made: list = []
@@ -521,28 +446,6 @@ def test_two_at_once_prepare_once(source, tmp_path):
     assert sum("another process" in text for text in said) == 1
 
 
-def test_a_file_system_without_locks(source, tmp_path, monkeypatch):
-    def refuse(file, how):
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr(record_store.fcntl, "flock", refuse)
-    made, _, said = prepare(source, tmp_path)
-    assert len(made.positions) == 9 and len(said) == 1
-    # Another process was quicker: what it made is used.
-    home = made.path.parent
-    moved = home / "other"
-    made.path.rename(moved)
-    facts = record_store.Notes.facts
-
-    def slower(notes):
-        moved.rename(made.path)
-        return facts(notes)
-
-    monkeypatch.setattr(record_store.Notes, "facts", slower)
-    again, _, _ = prepare(source, tmp_path)
-    assert again == made and not any(home.glob("part-*"))
-
-
 # --- where it may be written ---
 
 
@@ -551,21 +454,22 @@ def test_never_inside_the_sources(source):
         with pytest.raises(
             ValueError, match="lies inside data.root=.*never written to"
         ):
-            record_store.home(inside, "folder", source)
+            records.home(inside, "folder", source)
 
 
 FULL = """
 import pathlib, resource, signal, sys
-from cloc_jax.data.prepared import record_store, stored_image
-from cloc_jax.data.layouts import folder
+from cloc_jax.data import records, stored_image
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts import rank_folders
 
-wanted = stored_image.Wanted((8, 8), None, False, 3, 10**8)
-items = folder.scan(sys.argv[1]).items
-import cloc_jax.data.prepared.tfds_builder
+wanted = NetworkInput((8, 8), 3)
+items = rank_folders.scan(sys.argv[1]).items
+import tensorflow_datasets
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # writes fail from here on
 try:
-    record_store.prepare(items, pathlib.Path(sys.argv[2]), wanted)
+    records.prepare(items, pathlib.Path(sys.argv[2]), wanted)
 except OSError as error:
     sys.exit(f"OSError: {error}")
 """
@@ -582,8 +486,6 @@ def test_writes_that_fail_are_told_and_leave_nothing(source, tmp_path):
 
 @pytest.mark.parametrize("where", ["records", "manifest"])
 def test_a_full_disk(source, tmp_path, monkeypatch, where):
-    from cloc_jax.data.prepared import tfds_builder
-
     def full(*arguments, **options):
         if where == "manifest":
             raise OSError(28, "No space left on device")
@@ -591,14 +493,14 @@ def test_a_full_disk(source, tmp_path, monkeypatch, where):
         raise RuntimeError("write() failed: No space left on device; writing x")
 
     if where == "records":
-        monkeypatch.setattr(tfds_builder, "write", full)
+        monkeypatch.setattr(records, "_write_records", full)
     else:
-        monkeypatch.setattr(record_store.files, "write_sealed", full)
+        monkeypatch.setattr(records.files, "write_sealed", full)
     with pytest.raises(OSError, match="disk of .* is full.*data.prepared"):
         prepare(source, tmp_path)
     monkeypatch.undo()
     made, _, said = prepare(source, tmp_path)
-    assert len(made.positions) == 9 and len(said) == 1
+    assert len(made.contents) == 9 and len(said) == 1
 
 
 def test_a_folder_that_cannot_be_written_to(source, tmp_path):
@@ -609,14 +511,15 @@ def test_a_folder_that_cannot_be_written_to(source, tmp_path):
 
 MEMORY = """
 import pathlib, resource, sys
-from cloc_jax.data.prepared import record_store, stored_image, tfds_builder
+from cloc_jax.data import records
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item
 
-wanted = stored_image.Wanted((224, 224), None, False, 3, 10**9)
+wanted = NetworkInput((224, 224), 3, max_pixels=10**9)
 paths = sorted(pathlib.Path(sys.argv[1]).iterdir())
 items = [Item(path.name, path, 0) for path in paths]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-record_store.prepare(items, pathlib.Path(sys.argv[2]), wanted, threads=4)
+records.prepare(items, pathlib.Path(sys.argv[2]), wanted, threads=4)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

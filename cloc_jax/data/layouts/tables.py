@@ -50,7 +50,7 @@ class Table:
         return None
 
 
-def read(
+def read_table(
     path: pathlib.Path, *, has_header: bool = True, max_bytes: int = MAX_BYTES
 ) -> Table:
     """Reads a table; the separator is the one that is most common in its first line."""

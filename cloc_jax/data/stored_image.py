@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import pathlib
 import threading
 from typing import NamedTuple
@@ -9,7 +10,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from cloc_jax.data import alignment, images
+from cloc_jax.data import images
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.runtime import files
 
@@ -17,63 +19,57 @@ LARGE = 32_000_000  # pixels of an image that is decoded while no other such one
 _ONE_LARGE = threading.Lock()
 
 
-class Wanted(NamedTuple):
-    """What is read of an image later, which decides what is stored of it."""
-
-    size: tuple[int, int]
-    crop: tuple[int, int] | None
-    equalize: bool
-    channels: int
-    max_pixels: int
-
-
 class Stored(NamedTuple):
     """One image as it is stored, or why it is not."""
 
-    data: bytes
-    height: int
-    width: int
-    is_grey: bool
-    is_changed: bool
+    data: bytes = b""
+    height: int = 0
+    width: int = 0
+    is_grey: bool = False
+    is_changed: bool = False
+    digest: str = ""  # sha256 of its file, or of its pixels in a file of arrays
     error: str = ""
-    is_unread: bool = False  # the error is the system's, and may be gone next time
+    is_unread: bool = False  # the error may be gone next time
 
 
-def store(item: Item, *, wanted: Wanted, max_bytes: int = 0) -> Stored:
+def store(item: Item, *, wanted: NetworkInput) -> Stored:
     """An image as it is stored: the file's own bytes, unless it has to change."""
     try:
-        data = (
-            _encode(row_of(item, max_bytes))
-            if item.row
-            else images.read_bytes(item.path, max_bytes=max_bytes)
-        )
+        if item.row:
+            row = _row(item, wanted.max_bytes)
+            data = _encode(row)
+            digest = hashlib.sha256(str(row.shape).encode() + row.tobytes())
+        else:
+            data = images.read_bytes(item.path, max_bytes=wanted.max_bytes)
+            digest = hashlib.sha256(data)
         head = images.header(data, name=item.id, max_pixels=wanted.max_pixels)
         is_large = head.height * head.width > LARGE
         with _ONE_LARGE if is_large else contextlib.nullcontext():
-            return _changed(item, data, head, wanted)
+            stored = _changed(item, data, head, wanted)
+        return stored._replace(digest=digest.hexdigest())
     except FileNotFoundError:
-        return _bad("there is no such file", is_unread=True)
-    except OSError as error:
-        return _bad(f"it cannot be read ({error.strerror or error})", is_unread=True)
+        return Stored(error="there is no such file")
     except MemoryError:
-        return _bad("there is too little memory to decode it", is_unread=True)
+        return Stored(error="there is too little memory to decode it", is_unread=True)
     except ValueError as error:
         why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
-        return _bad(why, is_unread=isinstance(error, images.UnreadError))
+        is_unread = isinstance(error, images.UnreadError)
+        return Stored(error=why, is_unread=is_unread)
+    except OSError as error:
+        why = f"it cannot be read ({error.strerror or error})"
+        return Stored(error=why, is_unread=True)
 
 
-def _bad(why: str, *, is_unread: bool) -> Stored:
-    return Stored(b"", 0, 0, False, False, why, is_unread)
-
-
-def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> Stored:
+def _changed(
+    item: Item, data: bytes, head: images.Header, wanted: NetworkInput
+) -> Stored:
     image = images.decode(
         data,
         name=item.id,
         channels=wanted.channels,
         max_pixels=wanted.max_pixels,
     )
-    whole = image if item.eyes is None else alignment.align(image, item.eyes)
+    whole = image if item.eyes is None else images.align_face(image, item.eyes)
     height, width, channels = whole.shape
     small = images.shrink(
         whole, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
@@ -84,7 +80,7 @@ def _changed(item: Item, data: bytes, head: images.Header, wanted: Wanted) -> St
     return Stored(_encode(small), height, width, is_grey, True)
 
 
-def row_of(item: Item, max_bytes: int = 0) -> np.ndarray:
+def _row(item: Item, max_bytes: int) -> np.ndarray:
     """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
     assert item.row is not None
     name, row = item.row

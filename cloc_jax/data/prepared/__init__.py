@@ -1,1 +1,0 @@
-"""Images prepared once and stored as ArrayRecord."""

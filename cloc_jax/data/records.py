@@ -1,0 +1,382 @@
+"""Images prepared once: checked, shrunk where they are far too large, in ArrayRecord.
+
+    <prepared>/<dataset>-<mark of root>/records-<choice>-<sources>/
+    <prepared>/<dataset>-<mark of root>/splits-<key>.json
+
+`choice` is a hash of which images are asked for and what is stored of them, `sources`
+one of the name, size and times of change of every file. So other files are another
+preparation, and a run that reads an older one is not disturbed. Records are written
+into a folder that gets its name when all is done: whatever has the name is whole. The
+manifest has the digest of every file, computed while it was read.
+"""
+
+import collections
+import contextlib
+import errno
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import filelock
+import numpy as np
+
+from cloc_jax.data import images, stored_image
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.layouts.listing import Item, count_of
+from cloc_jax.data.source import Source
+from cloc_jax.data.stored_image import Stored
+from cloc_jax.runtime import files
+
+FORMAT = 2  # changes when the same sources would be stored otherwise
+MANIFEST = "prepared.json"
+SPLIT = "items"  # the one split of TFDS, with every image once in the listing's order
+SHARD_IMAGES = 4096
+
+Track = Callable[[str, int], contextlib.AbstractContextManager[Callable[[], None]]]
+
+
+class Preparation(NamedTuple):
+    """Prepared images."""
+
+    path: pathlib.Path  # folder of the records
+    contents: dict[str, str]  # id -> digest of its file, in the order of the records
+    bad: dict[str, str]  # id -> why it could not be read
+    facts: dict[str, Any]  # sizes and kinds of the images
+
+    @property
+    def bad_list(self) -> pathlib.Path:
+        """A table of the images that could not be read, where there are any."""
+        return self.path.with_name(f"unreadable-{self.path.name[8:]}.csv")
+
+    def identical(self) -> list[list[str]]:
+        """Ids of images with the same content: groups of two or more, sorted."""
+        groups: dict[str, list[str]] = collections.defaultdict(list)
+        for id_, digest in self.contents.items():
+            groups[digest].append(id_)
+        return sorted(sorted(ids) for ids in groups.values() if len(ids) > 1)
+
+
+def no_track(text: str, total: int):
+    """No progress bar."""
+    return contextlib.nullcontext(lambda: None)
+
+
+def home(folder: pathlib.Path, name: str, root: pathlib.Path) -> pathlib.Path:
+    """Where the preparations of a dataset below a root lie."""
+    real = os.path.realpath(root)
+    if pathlib.Path(os.path.realpath(folder)).is_relative_to(real):
+        raise ValueError(
+            f"data.prepared={folder} lies inside data.root={root}, which is never "
+            "written to; give another folder."
+        )
+    mark = hashlib.blake2b(os.fsencode(real), digest_size=4).hexdigest()
+    return folder / f"{name}-{mark}"
+
+
+def prepare(
+    items: Sequence[Item],
+    folder: pathlib.Path,
+    wanted: NetworkInput,
+    *,
+    options: Any = None,
+    threads: int = 2,
+    say: Callable[[str], None] = print,
+    track: Track = no_track,
+) -> Preparation:
+    """The prepared images of a listing, made now if they are not there.
+
+    Args:
+        items: What to prepare, in this order.
+        folder: Where, as `home` names it.
+        wanted: What is read of an image later.
+        options: How items were chosen, so that another choice is not taken for what
+            the sources were before; plain data.
+        threads: That decode.
+        say: Told what is done, in one line.
+        track: Context manager of a text and a total that gives a function to call
+            after each image.
+    """
+    choice = _hash([FORMAT, options, *wanted])
+    sources = _hash([[i.id, _state(i.path), i.row, i.eyes] for i in items])
+    path = folder / f"records-{choice}-{sources}"
+    manifest = _read_manifest(path)
+    if manifest is None:
+        with _writing(folder), _lock(folder, say):
+            manifest = _read_manifest(path)  # another process may have made it
+            if manifest is None:
+                _clean(path, say)
+                say(f"preparing {count_of(items)} once, in {folder}")
+                with track("preparing", len(items)) as advance:
+                    manifest = _make(items, path, wanted, threads, advance)
+    made = Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])
+    if made.bad and not made.bad_list.exists():
+        with _writing(folder):
+            table = [("image", "why"), *sorted(made.bad.items())]
+            files.write_csv(made.bad_list, table)
+    return made
+
+
+def stale(path: pathlib.Path) -> list[pathlib.Path]:
+    """Preparations beside one, of the same choice before its sources changed."""
+    choice, _, _ = path.name.rpartition("-")
+    return sorted(other for other in path.parent.glob(f"{choice}-*") if other != path)
+
+
+class Records(Source):
+    """Source over some of the records of a preparation.
+
+    Attributes:
+        ids: Name of each image.
+        labels: Rank of each, int32 [n].
+        paths: File of each, or None where images are not files of their own.
+    """
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        items: Sequence[Item],
+        *,
+        channels: int,
+        max_pixels: int = images.MAX_PIXELS,
+    ):
+        self.ids = [item.id for item in items]
+        self.labels = np.array([item.label for item in items], np.int32)
+        has_files = not any(item.row for item in items)
+        self.paths = [item.path for item in items] if has_files else None
+        self._folder = preparation.path
+        self._contents = [preparation.contents[id_] for id_ in self.ids]
+        place = {id_: number for number, id_ in enumerate(preparation.contents)}
+        self._places = [place[id_] for id_ in self.ids]
+        try:
+            self._records = read_records(preparation.path)
+        except Exception as error:  # whatever type the reader gives to what it finds
+            raise self._damaged("its records", error) from error
+        self._decode = {"channels": channels, "max_pixels": max_pixels}
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Pixels of one image, uint8 [height, width, channels], as stored."""
+        try:
+            data = self._records[self._places[index]]["image"]
+        except Exception as error:  # whatever type the reader gives to what it finds
+            raise self._damaged(f"the record of {self.ids[index]}", error) from error
+        return images.decode(data, name=self.ids[index], **self._decode)
+
+    def contents(self) -> list[str]:
+        return self._contents
+
+    def _damaged(self, what: str, error: Exception) -> files.Damaged:
+        """The error of records that cannot be read; the next start makes all anew."""
+        (self._folder / MANIFEST).unlink(missing_ok=True)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return files.Damaged(
+            self._folder,
+            f"{what} cannot be read ({lines[0][:200]})",
+            "Start again: the images are then prepared anew.",
+        )
+
+
+def read_records(folder: pathlib.Path) -> Sequence[dict[str, bytes]]:
+    """Random access to what is stored; can be pickled and shared by threads."""
+    import tensorflow_datasets as tfds  # late: drawn images need not wait for it
+
+    stored = tfds.builder_from_directory(folder)
+    if not stored.info.splits[SPLIT].num_examples:
+        return []
+    return stored.as_data_source(split=SPLIT)
+
+
+# --- what is there ---
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value).encode()
+    return hashlib.blake2b(text, digest_size=6).hexdigest()
+
+
+def _state(path: pathlib.Path) -> list[int] | None:
+    """What changes with a file; the time of change of attributes cannot be set back."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _read_manifest(path: pathlib.Path) -> dict[str, Any] | None:
+    """The manifest of a preparation that is whole, or None."""
+    try:
+        manifest = files.unsealed((path / MANIFEST).read_bytes())
+        is_whole = manifest["files"] == _files(path)
+    except (OSError, ValueError, KeyError):
+        return None
+    # Images that the system could not read then are tried again.
+    return manifest if is_whole and not manifest["is_incomplete"] else None
+
+
+def _files(folder: pathlib.Path) -> dict[str, int | str]:
+    """What tells that the files of a preparation are whole.
+
+    The size of records, which have checksums of their own, and a digest of the others.
+    """
+    return {
+        file.name: file.stat().st_size
+        if "array_record" in file.name
+        else files.sha256(file)
+        for file in sorted(folder.iterdir())
+        if file.name != MANIFEST
+    }
+
+
+def _clean(path: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Removes what an interrupted or damaged preparation left. Needs the lock."""
+    if path.exists():
+        say(f"{path} is damaged, or not all images could be read; it is made again")
+        shutil.rmtree(path)
+    for part in path.parent.glob("part-*"):
+        say("an earlier preparation was interrupted; starting anew")
+        shutil.rmtree(part)
+
+
+@contextlib.contextmanager
+def _lock(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Lets one process prepare at a time; ends with the process that holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / "lock")
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        say("another process is preparing these images; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _writing(folder: pathlib.Path) -> Iterator[None]:
+    """Turns errors of writing into advice."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # ArrayRecord's are RuntimeErrors with the system's words in them.
+        full = os.strerror(errno.ENOSPC)
+        if getattr(error, "errno", None) == errno.ENOSPC or full in str(error):
+            raise OSError(
+                f"the disk of {folder} is full, so the images could not be prepared; "
+                "make room there, or give another folder as data.prepared. What was "
+                "half written has been removed."
+            ) from error
+        raise OSError(
+            f"{folder} cannot be written to ({error}); give a folder that can as "
+            "data.prepared."
+        ) from error
+
+
+# --- making it ---
+
+
+def _make(
+    items: Sequence[Item],
+    path: pathlib.Path,
+    wanted: NetworkInput,
+    threads: int,
+    advance: Callable[[], None],
+) -> dict[str, Any]:
+    """Writes records and manifest, and gives them their name at the very end."""
+    part = path.parent / f"part-{os.getpid()}"
+    contents: dict[str, str] = {}
+    bad: dict[str, str] = {}
+    stored_ones: list[Stored] = []
+    is_incomplete = False
+
+    def examples() -> Iterator[dict[str, bytes]]:
+        nonlocal is_incomplete
+        for item, stored in zip(items, _stored(items, wanted, threads), strict=True):
+            if stored.error:
+                bad[item.id] = stored.error
+                is_incomplete |= stored.is_unread
+            else:
+                contents[item.id] = stored.digest
+                stored_ones.append(stored._replace(data=b""))
+                name = os.fsencode(item.id)  # may not be UTF-8
+                yield {"id": name, "image": stored.data}
+            advance()
+
+    try:
+        part.mkdir()
+        _write_records(part, examples())
+        if len(read_records(part)) != len(contents):
+            raise RuntimeError("not all records were written")
+        manifest = {
+            "contents": contents,
+            "bad": bad,
+            "facts": _facts(stored_ones),
+            "is_incomplete": is_incomplete,
+            "files": _files(part),
+        }
+        files.write_sealed(part / MANIFEST, manifest)
+        os.rename(part, path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return manifest
+
+
+def _stored(
+    items: Sequence[Item], wanted: NetworkInput, threads: int
+) -> Iterator[Stored]:
+    """Each item as it is stored, in order; only a few are computed ahead."""
+    import grain
+
+    store = functools.partial(stored_image.store, wanted=wanted)
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+    return iter(grain.MapDataset.source(items).map(store).to_iter_dataset(options))
+
+
+def _write_records(folder: pathlib.Path, examples: Iterator[dict[str, bytes]]) -> None:
+    """Writes ArrayRecord as TFDS lays it out, without TensorFlow."""
+    import tensorflow_datasets as tfds
+
+    # Records keep the bytes of image files; labels stay with the listing.
+    features = tfds.features.FeaturesDict(
+        {
+            "id": tfds.features.Text(),
+            "image": tfds.features.Tensor(shape=(), dtype=np.object_),
+        }
+    )
+    identity = tfds.core.DatasetIdentity(
+        name="images", version="1.0.0", data_dir=str(folder), module_name=__name__
+    )
+    writer = tfds.core.SequentialWriter(
+        tfds.core.DatasetInfo(
+            builder=identity, features=features, disable_shuffling=True
+        ),
+        max_examples_per_shard=SHARD_IMAGES,
+        file_format="array_record",
+    )
+    writer.initialize_splits([SPLIT])
+    writer.add_examples({SPLIT: examples})
+    writer.close_all()
+
+
+def _facts(stored: Sequence[Stored]) -> dict[str, Any]:
+    """Sizes and kinds of images, as plain data."""
+    sizes = sorted(
+        ((one.height, one.width) for one in stored), key=lambda size: size[0] * size[1]
+    )
+    return {
+        "images": len(stored),
+        "grey": sum(one.is_grey for one in stored),
+        "changed": sum(one.is_changed for one in stored),
+        "sizes": len(set(sizes)),
+        "smallest": list(sizes[0]) if sizes else [],
+        "median": list(sizes[len(sizes) // 2]) if sizes else [],
+        "largest": list(sizes[-1]) if sizes else [],
+        "least_height": min((height for height, _ in sizes), default=0),
+        "least_width": min((width for _, width in sizes), default=0),
+    }
