@@ -85,7 +85,7 @@ def test_settings_and_files_exist(page):
     text, schema = read(page), launch.schema()
     for name in FIELD.findall(text):
         config_path.get_value(name, schema)
-    places = (ROOT, ROOT / "cloc_jax", ROOT / page / "..")
+    places = (ROOT, ROOT / "cloc_jax", (ROOT / page).parent)
     for file in FILE.findall(text):
         assert any((place / file).exists() for place in places), file
 

@@ -265,11 +265,11 @@ def _claims(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--run", default="runs", metavar="DIR", help="folder above the studies"
     )
-    p.add_argument("--to", default="claims.md", metavar="FILE", help="the page")
     p.add_argument(
-        "--add",
-        action="store_true",
-        help="keep what the page has from other commands than these studies'",
+        "--to",
+        default="claims.md",
+        metavar="FILE",
+        help="the page; studies and summaries in its folder count, too",
     )
 
 

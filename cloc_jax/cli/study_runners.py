@@ -101,9 +101,9 @@ def run_margins(request: Request) -> int:
     check_methods(request)
 
     def run(place: pathlib.Path, options: "engines.Options") -> None:
-        from cloc_jax.paper import learned_margins
+        from cloc_jax.paper import margins
 
-        learned_margins.study_margins(
+        margins.study_margins(
             request.config,
             place,
             seeds=request.arguments.seeds,
@@ -118,9 +118,9 @@ def run_gaps(request: Request) -> int:
     check_methods(request, ["method.name=clm;cloc"])
 
     def run(place: pathlib.Path, options: "engines.Options") -> None:
-        from cloc_jax.paper import true_gaps
+        from cloc_jax.paper import gaps
 
-        true_gaps.study_gaps(
+        gaps.study_gaps(
             request.config,
             place,
             seeds=request.arguments.seeds,
@@ -135,9 +135,9 @@ def run_collapse(request: Request) -> int:
     check_methods(request)
 
     def run(place: pathlib.Path, options: "engines.Options") -> None:
-        from cloc_jax.paper import collapse
+        from cloc_jax.paper import margins
 
-        collapse.collapse(
+        margins.collapse(
             request.config, place, seeds=request.arguments.seeds, options=options
         )
 
@@ -210,16 +210,14 @@ def run_claims(request: Request) -> int:
     from cloc_jax.paper import claims
 
     target = pathlib.Path(request.arguments.to)
-    count = claims.write_claims(
-        pathlib.Path(request.arguments.run), target, add=request.arguments.add
-    )
+    count = claims.write_claims(pathlib.Path(request.arguments.run), target)
     print(f"{count} {'study' if count == 1 else 'studies'}, written to {target}")
     return 0
 
 
 def run_probe(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
-    from cloc_jax.paper import probe
+    from cloc_jax.paper import linear_probe
 
-    probe.probe(request.config, run_folder(request, "probe"))
+    linear_probe.probe(request.config, run_folder(request, "probe"))
     return 0

@@ -9,15 +9,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.cli import tables_flags
-from cloc_jax.paper import command_text, table_rows
-from cloc_jax.paper.tables import table_job, table_plans
+from cloc_jax.paper import studies, table_plans, table_rows
 from cloc_jax.sweeps.engines import Options
 
 
 def rebuild(arguments: argparse.Namespace) -> int:
     """Makes the page from summaries alone."""
-    made = table_job.rebuild(
-        [pathlib.Path(source) for source in arguments.source],
+    made = table_plans.write(
+        table_plans.read_merged([pathlib.Path(one) for one in arguments.source]),
         pathlib.Path(arguments.target or arguments.source[0]),
         only=arguments.only,
         data=arguments.data,
@@ -39,10 +38,10 @@ def asked(arguments: argparse.Namespace, settings: Sequence[str]) -> Any:
         folds=arguments.folds,
         margins=arguments.margin,
         roots=_named(arguments.root, "--root", tables_flags.DATASETS),
-        weights=_named(arguments.weights, "--weights", table_rows.BACKBONES),
+        weights=_named(arguments.weights, "--weights", tuple(table_rows.BACKBONES)),
         settings=[word.removeprefix("--config.") for word in given],
         changes=arguments.set,
-        command=command_text.command(),
+        command=studies.command(),
     )
 
 
@@ -63,15 +62,16 @@ def make(
         lambda dataset, protocol: dataset_config(request, dataset, protocol),
     )
     if arguments.dry_run:
-        table_job.dry_run(planned, place)
+        table_plans.dry_run(planned, place)
         return True
-    failed = table_job.train(planned, place, options)
-    made = table_job.write(
-        wanted,
-        planned,
-        place,
-        to=pathlib.Path(arguments.target or place),
-        kept=pathlib.Path(arguments.summaries or place / table_job.SUMMARIES),
+    failed = table_plans.train(planned, place, options)
+    made = table_plans.write(
+        table_plans.make_summaries(place),
+        pathlib.Path(arguments.target or place),
+        only=wanted.only,
+        data=wanted.data,
+        kept=pathlib.Path(arguments.summaries or place / table_plans.SUMMARIES),
+        absent=planned.absent,
     )
     print(f"written to {' and '.join(map(str, made))}")
     return not failed

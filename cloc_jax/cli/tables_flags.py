@@ -13,7 +13,6 @@ TABLES = (
     "backbones",
     "classes",
     "time",
-    "collapse",
 )
 DATASETS = (
     "adience",

@@ -1,29 +1,35 @@
 """The paper's claims beside what runs here found, as one page.
 
-Every study leaves a JSON file. This reads all of them below a folder and writes a
-table: each claim, what was tried with which command, data and seeds, the figures with
-their intervals, and a verdict by a fixed rule.
+Studies leave JSON files with their evidence, tables with summaries of their runs. This
+reads all of them, below a folder and beside the page, and writes a table: each claim,
+what was tried with which command, data and seeds, the figures with their intervals, and
+a verdict by a fixed rule.
 """
 
+import math
 import pathlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from cloc_jax.paper import table_evidence, true_gaps
-from cloc_jax.paper.control import ENTROPY, LEARNED
-from cloc_jax.paper.table_rows import METHODS
-from cloc_jax.paper.tables import summaries
-from cloc_jax.paper.verdicts import FAILS, HOLDS, OPEN, Evidence, of_interval, signed
-from cloc_jax.runtime import files
+import numpy as np
+
+from cloc_jax.paper import table_summaries
+from cloc_jax.paper.studies import KEPT, KINDS, REMEDY, Evidence, KeptStudies, Study
+from cloc_jax.paper.table_summaries import (
+    BIASED,
+    FINAL,
+    METHODS,
+    PHASE_ONE,
+    About,
+    TableSummary,
+)
+from cloc_jax.runtime import files, typed_json
+from cloc_jax.scoring import intervals
 
 # How a page begins, by which it is known when it is written again.
-TITLE = "# Claims"
-WRITTEN_BY = "Written by `python launch.py claims`"
-UNTESTED = "not tested"
-REMEDY = "Move it away, or repeat the study."
-# What every study has.
-SHARED = ("command", "dataset", "size", "is_frozen", "seeds", "sentence")
+BEGIN = "# Claims\n\nWritten by `python launch.py claims`"
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
+HEAD = ("Data", "Seeds", "Tried", "Found", "Verdict", "Command")
 DATASETS = {
     "synthetic": "drawn knees",
     "koa": "KOA",
@@ -37,210 +43,61 @@ class Claim(NamedTuple):
 
     text: str
     where: str  # in the paper
-    finds: tuple[Callable[[str, Mapping[str, Any]], Iterator[Evidence]], ...]
     why_not: str = ""  # where nothing tested it
 
 
-def _lower_errors(rate: str, is_biased: bool) -> Callable:
-    """Learned margins against the value above them that validation chose."""
-
-    def find(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-        if kind != "control" or bool(study["relabel"]) != is_biased:
-            return
-        for boundary, verdict in study["verdicts"].items():
-            name = verdict["setting"]
-            if verdict["margin"] <= verdict["learned"]:
-                continue  # nothing was raised
-            score = study["settings"][name]["scores"][f"{boundary} {rate}"]
-            before = study["settings"][LEARNED]["scores"][f"{boundary} {rate}"]["mean"]
-            yield Evidence(
-                f"{boundary}, from {verdict['learned']:.2f} to {verdict['margin']:.2f}",
-                f"{before:.3f} → {score['mean']:.3f}, difference "
-                f"{signed(score['difference'], score['difference_interval'])}",
-                of_interval(score["difference_interval"], is_lower_better=True),
-            )
-
-    return find
-
-
-def _more_accurate(first: str, second: str, is_biased: bool) -> Callable:
-    """Accuracy of two settings of a control study; `first` is the better by claim."""
-
-    def find(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-        if kind != "control" or bool(study["relabel"]) != is_biased:
-            return
-        chosen = next(iter(study["verdicts"].values()))["setting"]
-        names = [chosen if name == "fixed" else name for name in (first, second)]
-        scores = [study["settings"][name]["scores"]["accuracy"] for name in names]
-        # Intervals are kept for differences to the learned runs.
-        sign, other = (1, scores[0]) if second == LEARNED else (-1, scores[1])
-        ends = sorted(sign * end for end in other["difference_interval"])
-        yield Evidence(
-            f"{names[0]} against {names[1]}",
-            f"accuracy {scores[0]['mean']:.3f} against {scores[1]['mean']:.3f}, "
-            f"difference {signed(sign * other['difference'], ends)}",
-            of_interval(ends, is_lower_better=False),
-        )
-
-    return find
-
-
-def _separability(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-    if kind != "margins":
-        return
-    for key, what in (
-        ("true_gaps_correlation", "true gaps"),
-        ("separability_correlation", "AUC of a linear probe"),
-    ):
-        found = study.get(key)
-        if found and found["value"] is not None:
-            is_sure = found["p"] <= 0.05
-            verdict = (HOLDS if found["value"] > 0 else FAILS) if is_sure else OPEN
-            yield Evidence(
-                f"learned margins (by {study['optimizer']}) and {what}",
-                f"rank correlation {found['value']:+.2f}, p = {found['p']:.2f}",
-                verdict,
-            )
-
-
-def _differences(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-    if kind == "margins":
-        real = len(study["real"])
-        yield Evidence(
-            f"{study['draws']} permutations, all pairs at once, margins by "
-            f"{study['optimizer']}",
-            study["sentence"],
-            HOLDS if real else FAILS,
-        )
-
-
-def _precautions(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-    if kind == "collapse":
-        found = study["settings"]
-        kept, lost = (
-            found[n]["collapsed"] for n in ("all precautions", "none of them")
-        )
-        verdict = HOLDS if kept < lost else (FAILS if lost else OPEN)
-        yield Evidence("phase one", study["sentence"], verdict)
-
-
-def _true_gaps(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-    """Each method's learned values against their own truth and permuted labels."""
-    if kind != "gaps":
-        return
-    for name, found in study["settings"].items():
-        sure = [found[f"{key}_p"] <= 0.05 for key in ("correlation", "share_error")]
-        yield Evidence(
-            f"{name}: {true_gaps.WHAT[name]} and true {true_gaps.TRUTH[name]}, "
-            f"{study['draws']} permutations",
-            f"rank correlation {found['correlation']:+.2f}, error of shares "
-            f"{found['share_error']:.3f} (equal ones: 1); with "
-            "the seeds of the permutations "
-            f"{found['matched_correlation']:+.2f}, permuted labels "
-            f"{found['null_correlation']:+.2f} (p = {found['correlation_p']:.2f}), and "
-            f"{found['matched_share_error']:.3f}, permuted labels "
-            f"{found['null_share_error']:.3f} (p = {found['share_error_p']:.2f})",
-            HOLDS if all(sure) else (OPEN if any(sure) else FAILS),
-        )
-
-
-def _closer_gaps(kind: str, study: Mapping[str, Any]) -> Iterator[Evidence]:
-    """CLM's gaps against CLOC's margins, by how far their shares are off."""
-    if kind != "gaps":
-        return
-    settings = study["settings"]
-    for name, found in study["compared"].items():
-        ends = found["difference_interval"]
-        yield Evidence(
-            f"{true_gaps.CLM} against {name}",
-            f"error of shares {settings[true_gaps.CLM]['share_error']:.3f} against "
-            f"{settings[name]['share_error']:.3f}, difference "
-            f"{signed(found['difference'], ends)}",
-            of_interval(ends, is_lower_better=True),
-        )
-
-
-_RIVALS = tuple(method for method in METHODS if method not in ("cloc", "ce"))
-CLAIMS = (
-    Claim(
+CLAIMS = {
+    "outperforms": Claim(
         "CLOC outperforms existing methods for ordinal classification.",
         "Abstract, Table 1",
-        (table_evidence.outperforms(_RIVALS),),
     ),
-    Claim(
+    "neighbour_errors": Claim(
         "A larger margin fixed at a critical boundary lowers the share of neighbours "
         "mistaken for each other there.",
         "Abstract (controllability), Table 2",
-        (
-            _lower_errors("error_rate", is_biased=False),
-            table_evidence.lower_errors("error", is_biased=False),
-        ),
     ),
-    Claim(
+    "crossings": Claim(
         "The same, counting every image on the wrong side of the boundary.",
         "our reading; the paper counts neighbours only",
-        (
-            _lower_errors("crossing_rate", is_biased=False),
-            table_evidence.lower_errors("crossing", is_biased=False),
-        ),
     ),
-    Claim(
+    "beats_cross_entropy": Claim(
         "CLOC with learned margins is more accurate than cross-entropy.",
         "not asked there; Table 1 has no cross-entropy",
-        (
-            _more_accurate(LEARNED, ENTROPY, is_biased=False),
-            table_evidence.outperforms(("ce",)),
-        ),
     ),
-    Claim(
+    "biased_outperforms": Claim(
         "Trained on biased labels, CLOC is more accurate than other methods.",
         "Abstract (less overfitting to biases), Robustness to biases",
-        (table_evidence.outperforms((*_RIVALS, "ce"), is_biased=True),),
     ),
-    Claim(
+    "biased_accuracy": Claim(
         "With biased training labels a fixed critical margin is more accurate than "
         "learned margins.",
         "Robustness to biases",
-        (
-            _more_accurate("fixed", LEARNED, is_biased=True),
-            table_evidence.fixed_is_better,
-        ),
     ),
-    Claim(
+    "biased_crossings": Claim(
         "With biased training labels it makes fewer errors at that boundary.",
         "Robustness to biases",
-        (
-            _lower_errors("crossing_rate", is_biased=True),
-            table_evidence.lower_errors("crossing", is_biased=True),
-        ),
     ),
-    Claim(
+    "own_margins": Claim(
         "A margin for each boundary is better than one for all, learned or 1.",
         "Ablations",
-        (table_evidence.margins_matter,),
     ),
-    Claim(
-        "Phase two, with frozen margins, improves on phase one.",
-        "Ablations",
-        (table_evidence.phases_matter,),
+    "two_phases": Claim(
+        "Phase two, with frozen margins, improves on phase one.", "Ablations"
     ),
-    Claim(
+    "margins_differ": Claim(
         "Learned margins differ from boundary to boundary because of the data.",
         "Abstract (interpretability)",
-        (_differences,),
     ),
-    Claim(
+    "separability": Claim(
         "Learned margins tell how separable neighbouring ranks are.",
         "Abstract (interpretability), Discussion",
-        (_separability,),
     ),
-    Claim(
+    "true_gaps": Claim(
         "What is learned about the distance of ranks follows the true gaps, and not "
         "only the sizes of the ranks.",
         "not asked there; on drawn knees the truth is known",
-        (_true_gaps,),
     ),
-    Claim(
+    "closer_gaps": Claim(
         "Gaps between the thresholds of a cumulative link model are closer to the true "
         "ones than CLOC's margins.",
         "not asked there; on drawn knees the truth is known. Errors are multiples of "
@@ -248,68 +105,280 @@ CLAIMS = (
         "had shown no difference here: three widths and four gaps are not comparable "
         "without it. Where permuted labels give the same, neither follows more than "
         "the sizes of the ranks",
-        (_closer_gaps,),
     ),
-    Claim(
+    "precautions": Claim(
         "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
         "Figure on precautions",
-        (_precautions,),
     ),
-    Claim(
+    "whole_network": Claim(
         "CLOC outperforms other methods where the whole network is trained.",
         "Tables 1 and 2",
-        (table_evidence.outperforms((*_RIVALS, "ce"), is_whole=True),),
         "needs a GPU for its many runs; above, encoders are frozen or trained in part",
     ),
-)
+}
 
 
-def write_claims(
-    folder: pathlib.Path, target: pathlib.Path, *, add: bool = False
-) -> int:
-    """Writes the page from all studies below a folder; returns how many there were.
+# --- verdicts ---
 
-    With `add`, rows that the page has from other commands stay.
+
+def verdict_on(ends: Sequence[float | None], *, is_lower_better: bool) -> str:
+    """The verdict on a difference that the claim says is an improvement.
+
+    Args:
+      ends: of the 95% interval of the difference.
+      is_lower_better: whether a negative difference is the improvement.
     """
-    studies = [
-        (kind, files.read_sealed(path, remedy=REMEDY, fields=SHARED))
-        for kind in ("control", "margins", "gaps", "collapse")
-        for path in sorted(folder.rglob(f"{kind}.json"))
+    low, high = (math.nan if end is None else end for end in ends)
+    if not (low > 0 or high < 0):  # also where there is no interval
+        return OPEN
+    return HOLDS if (high < 0) == is_lower_better else FAILS
+
+
+def signed(value: float, ends: Sequence[float | None]) -> str:
+    """A difference with its interval, as it is printed."""
+    low, high = (math.nan if end is None else end for end in ends)
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+# --- what tables say ---
+
+
+def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]:
+    """What the runs behind the paper's tables say, and of which settings they are.
+
+    Settings are compared on the same test images. The interval of a difference covers
+    other seeds and other test images (`cloc_jax.scoring.intervals`), with the
+    images paired where one machine has trained both settings.
+    """
+    rivals = [method for method in METHODS if method not in ("cloc", "ce")]
+    whole = [*rivals, "ce"] if summary.protocol == "whole" else []
+    fixed = summary.controlled.get(BIASED, "")
+    pairs = [
+        *(("outperforms", "cloc", m, f"CLOC against {METHODS[m]}") for m in rivals),
+        ("beats_cross_entropy", "cloc", "ce", f"CLOC against {METHODS['ce']}"),
+        *(
+            ("biased_outperforms", f"{BIASED}cloc", BIASED + m, f"CLOC against {title}")
+            for m, title in METHODS.items()
+            if m in (*rivals, "ce")
+        ),
+        (
+            "biased_accuracy",
+            fixed,
+            f"{BIASED}cloc",
+            "fixed margin against learned margins",
+        ),
+        ("own_margins", "cloc", "cloc shared", "CLOC against one shared margin"),
+        ("own_margins", "cloc", "cloc ones", "CLOC against all margins 1"),
+        *(("whole_network", "cloc", m, f"CLOC against {METHODS[m]}") for m in whole),
     ]
-    studies += [
-        (table_evidence.KIND, table_evidence.as_study(summary))
-        for summary in summaries.below(folder)
-    ]
-    if not studies:
+    for claim, first, second, tried in pairs:
+        if {first, second} <= set(summary.settings):
+            found = {
+                score: _difference(summary, first, second, score) for score in _SCORES
+            }
+            tried += _pairing(summary, first, second)
+            yield _by_scores(claim, tried, found), (first, second)
+    for claim, rate, kind in (
+        ("neighbour_errors", "error", ""),
+        ("crossings", "crossing", ""),
+        ("biased_crossings", "crossing", BIASED),
+    ):
+        yield from _lower_errors(summary, claim, rate, kind)
+    if "cloc" in summary.settings:
+        yield from _two_phases(summary)
+
+
+_SCORES = {"accuracy": "accuracy", "mae": "MAE"}
+Compared = tuple[float, float, Sequence[float]]  # both means, ends of their difference
+
+
+def _by_scores(claim: str, tried: str, found: dict[str, Compared]) -> Evidence:
+    """Evidence of two scores; the verdict names them where they do not agree."""
+    parts, said = [], {}
+    for score, (first, second, ends) in found.items():
+        name = _SCORES[score]
+        apart = signed(first - second, ends)
+        parts.append(f"{name} {first:.3f} against {second:.3f}, difference {apart}")
+        said[name] = verdict_on(ends, is_lower_better=score == "mae")
+    verdict = ", ".join(f"{text} ({name})" for name, text in said.items())
+    if len(set(said.values())) == 1:
+        verdict = said["accuracy"]
+    return Evidence(claim, tried, "; ".join(parts), verdict)
+
+
+def _lower_errors(
+    summary: TableSummary, claim: str, rate: str, kind: str
+) -> Iterator[tuple[Evidence, Sequence[str]]]:
+    """Learned margins against the value that validation chose, where it matters."""
+    fixed, learned = summary.controlled.get(kind), f"{kind}cloc"
+    if fixed is None or learned not in summary.settings:
+        return
+    # With biased labels only the first boundary has a fixed margin.
+    for boundary in summary.critical[: 1 if kind else None]:
+        margins = [
+            np.mean([run.margins[boundary] for run in summary.settings[name].runs])
+            for name in (fixed, learned)
+        ]
+        if not kind and margins[0] <= margins[1]:
+            continue  # nothing was raised
+        after, before, ends = _difference(summary, fixed, learned, f"{rate} {boundary}")
+        tried = f"{boundary}, {fixed.removeprefix(kind)}"
+        found = f"{before:.3f} → {after:.3f}, difference {signed(after - before, ends)}"
+        yield (
+            Evidence(
+                claim,
+                tried + _pairing(summary, fixed, learned),
+                found,
+                verdict_on(ends, is_lower_better=True),
+            ),
+            (fixed, learned),
+        )
+
+
+def _two_phases(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]:
+    """Both phases against phase one alone, run by run; images are the same."""
+    runs = summary.settings["cloc"].runs
+    if not all(PHASE_ONE in run.scores for run in runs):
+        return
+    found: dict[str, Compared] = {}
+    for score in _SCORES:
+        after, before = (
+            np.array([run.scores[stage][score] for run in runs], float)
+            for stage in (FINAL, PHASE_ONE)
+        )
+        apart = intervals.mean_by_fold(list(after - before), [run.fold for run in runs])
+        ends = intervals.of_run_mean(apart, 0.0)
+        found[score] = (float(after.mean()), float(before.mean()), ends)
+    tried = "both phases against phase one, over seeds only"
+    yield _by_scores("two_phases", tried, found), ("cloc",)
+
+
+def _difference(summary: TableSummary, first: str, second: str, score: str) -> Compared:
+    """Both means, and the interval of the first minus the second."""
+    each = []
+    for name in (first, second):
+        runs = summary.settings[name].runs
+        # One per run or, with several folds, per fold; NaN where it has none.
+        scores = np.array([run.scores[FINAL][score] for run in runs], float).tolist()
+        each.append(intervals.mean_by_fold(scores, [run.fold for run in runs]))
+    images = _over_images(summary, first, second, score)
+    ends = intervals.of_run_difference(each[0], each[1], images)
+    return float(np.mean(each[0])), float(np.mean(each[1])), ends
+
+
+def _over_images(summary: TableSummary, first: str, second: str, score: str) -> float:
+    """Variance of the difference of two settings over other test images.
+
+    Where the machines that trained them shared no folder, it is not known; then as if
+    each had its own test images, which is more, as images that are hard for one tend to
+    be hard for the other.
+    """
+    alone = [summary.settings[name].images_variance for name in (first, second)]
+    if not any(alone):
+        return 0.0  # folds: the runs had other test images each
+    if paired := summary.variance_of_pair(first, second):
+        return float(paired.get(score, math.nan))
+    known = [one[FINAL] if one else {} for one in alone]
+    return float(sum(one.get(score, math.nan) for one in known))
+
+
+def _pairing(summary: TableSummary, first: str, second: str) -> str:
+    """What the evidence says where the images of two settings are not paired."""
+    settings = summary.settings
+    has_images = any(settings[n].images_variance is not None for n in (first, second))
+    is_paired = not has_images or summary.variance_of_pair(first, second)
+    return "" if is_paired else ", images not paired"
+
+
+# --- the page ---
+
+
+class Row(NamedTuple):
+    """A row of a claim's table."""
+
+    claim: str
+    cells: tuple[str, ...]  # without the commands
+    commands: tuple[str, ...]
+
+
+def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
+    """Writes the page from all studies that it finds; returns how many there were.
+
+    Args:
+      folder: studies and summaries of tables are looked for below it.
+      target: the page. Those beside it count, too, except for rows of commands that
+        have results below the folder.
+    """
+    newest, rows = _read(sorted(folder.rglob("*.json")))
+    kept, older = _read(sorted(target.absolute().parent.glob("*.json")))
+    kept -= newest
+    if not newest and not kept:
         raise FileNotFoundError(
             f"{folder} holds no study; run `launch.py control`, `margins`, `gaps`, "
             "`collapse` or `tables` first, or give --run= the folder above them."
         )
-    _check_target(target, must_exist=add)
-    page = _read_page(target.read_text(encoding="utf-8")) if add else Page({}, [])
-    newest = [command for _, study in studies for command in _commands(study)]
-    rows = {}
-    for claim in CLAIMS:
-        before = page.rows.get(claim.text, ())
-        kept = [row for row in before if not set(row.commands) & set(newest)]
-        rows[claim.text] = kept + _rows(claim, studies)
-    cited = {c for of_claim in rows.values() for row in of_claim for c in row.commands}
-    commands = dict.fromkeys(c for c in [*page.commands, *newest] if c in cited)
-    text = _page(Page(rows, list(commands)))
-    files.write_text(target, text)
-    return len(studies)
+    _check_target(target)
+    repeated = {command for row in rows for command in row.commands}
+    rows = [row for row in older if not repeated & set(row.commands)] + rows
+    files.write_text(target, _page(rows))
+    return len(newest | kept)
 
 
-def _check_target(target: pathlib.Path, *, must_exist: bool) -> None:
-    """OSError for a file that `claims` did not write."""
+def _read(paths: Iterable[pathlib.Path]) -> tuple[set[pathlib.Path], list[Row]]:
+    """The files that are studies or summaries, and what they say."""
+    read: set[pathlib.Path] = set()
+    rows: list[Row] = []
+    for path in paths:
+        if table_summaries.is_summary(path):
+            rows += _rows_of_tables(table_summaries.read_summary(path))
+        elif path.name == KEPT or path.stem in KINDS:
+            rows += _rows_of_studies(path)
+        else:
+            continue
+        read.add(path.absolute())
+    return read, rows
+
+
+def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
+    plain = files.read_sealed(path, remedy=REMEDY)
+    try:
+        if path.name != KEPT:
+            plain = {"studies": [plain]}
+        for study in typed_json.from_plain(KeptStudies, plain).studies:
+            data = _data(study.dataset, study)
+            for evidence in study.evidence:
+                if evidence.claim not in CLAIMS:
+                    raise ValueError(f"it knows of a claim {evidence.claim!r}")
+                yield _row(evidence, data, study.seeds, (study.command,))
+    except ValueError as error:
+        raise files.Damaged(path, str(error), REMEDY) from None
+
+
+def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:
+    seeds = max(len({r.seed for r in one.runs}) for one in summary.settings.values())
+    data = _data(summary.dataset, summary.about)
+    for evidence, names in of_tables(summary):
+        commands = [
+            command
+            for name in names
+            for command in summary.settings[name].commands or summary.commands
+        ]
+        yield _row(evidence, data, seeds, tuple(dict.fromkeys(commands)))
+
+
+def _row(evidence: Evidence, data: str, seeds: int, commands: tuple[str, ...]) -> Row:
+    cells = (data, str(seeds), evidence.tried, evidence.found, evidence.verdict)
+    piped = tuple(cell.replace("|", "\\|") for cell in cells)
+    return Row(evidence.claim, piped, commands)
+
+
+def _check_target(target: pathlib.Path) -> None:
+    """FileExistsError for a file that `claims` did not write."""
     if not target.exists():
-        if must_exist:
-            raise FileNotFoundError(f"there is no page {target} to add to.")
         return
-    begin = f"{TITLE}\n\n{WRITTEN_BY}".encode()
     try:
         with files.open_regular(target) as file:
-            is_ours = file.read(len(begin)) == begin
+            is_ours = file.read(len(BEGIN)) == BEGIN.encode()
     except (OSError, ValueError):
         is_ours = False
     if not is_ours:
@@ -319,108 +388,38 @@ def _check_target(target: pathlib.Path, *, must_exist: bool) -> None:
         )
 
 
-class Row(NamedTuple):
-    """A row of a claim's table."""
-
-    cells: tuple[str, ...]  # as they are written, without the commands
-    commands: tuple[str, ...]
-
-
-class Page(NamedTuple):
-    """What there is to write, besides the claims themselves."""
-
-    rows: Mapping[str, Sequence[Row]]  # by the text of the claim
-    commands: Sequence[str]  # in the order of their numbers
-
-
-HEAD = ("Data", "Seeds", "Tried", "Found", "Verdict", "Command")
-
-
-def _rows(claim: Claim, studies: list[tuple[str, dict[str, Any]]]) -> list[Row]:
-    """What the studies say about a claim."""
-    return [
-        Row(
-            tuple(_cell(c) for c in (_data(study), study["seeds"], *evidence[:3])),
-            _commands(study, evidence.runs),
-        )
-        for kind, study in studies
-        for find in claim.finds
-        for evidence in find(kind, study)
-    ]
-
-
-def _commands(study: Mapping[str, Any], runs: Sequence[str] = ()) -> tuple[str, ...]:
-    """Those that made a study, or some settings of it; tables may come from several."""
-    everything = study.get("commands") or [study["command"]]
-    found = [
-        command
-        for name in runs
-        for command in study["settings"][name].get("commands", everything)
-    ]
-    return tuple(dict.fromkeys(found or everything))
-
-
-def _read_page(text: str) -> Page:
-    """A page that was written before."""
-    *sections, listed = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    commands = dict(re.findall(r"^(\d+)\. `(.*)`$", listed, flags=re.MULTILINE))
-    found: dict[str, list[Row]] = {}
-    for section in sections:
-        title, *lines = section.splitlines()
-        found[title] = []
-        for line in [line for line in lines if line.startswith("| ")][1:]:
-            *cells, numbers = re.split(r"(?<!\\) \| ", line[2:-2])
-            of_row = tuple(commands[n] for n in re.findall(r"\d+", numbers))
-            found[title].append(Row(tuple(cells), of_row))
-    return Page(found, list(commands.values()))
-
-
-def _page(page: Page) -> str:
+def _page(rows: Sequence[Row]) -> str:
     lines = [
-        TITLE,
-        "",
-        f"{WRITTEN_BY} from the studies' JSON files; every figure is theirs.",
+        f"{BEGIN} from the studies' JSON files; every figure is theirs.",
         "",
         f'Verdicts: "{HOLDS}" where the 95% interval (or p <= 0.05) lies on the '
         f'claimed side, "{FAILS}" where on the other, "{OPEN}" where it holds both.',
         "",
     ]
-    numbers = {text: n for n, text in enumerate(page.commands, 1)}
-    for claim in CLAIMS:
+    commands = dict.fromkeys(command for row in rows for command in row.commands)
+    numbers = {command: n for n, command in enumerate(commands, 1)}
+    for key, claim in CLAIMS.items():
         lines += [f"## {claim.text}", "", f"Paper: {claim.where}.", ""]
-        rows = page.rows[claim.text]
         written = [
             (*row.cells, ", ".join(f"[{numbers[c]}]" for c in row.commands))
             for row in rows
+            if row.claim == key
         ]
         if written:
             head, *others = (f"| {' | '.join(cells)} |" for cells in (HEAD, *written))
             lines += [head, "|" + "---|" * len(HEAD), *others, ""]
         else:
-            lines += [
-                f"{UNTESTED.capitalize()}{claim.why_not and ': '}{claim.why_not}.",
-                "",
-            ]
+            lines += [f"Not tested{claim.why_not and ': '}{claim.why_not}.", ""]
     lines += ["## Commands", ""]
     lines += [f"{n}. `{text}`" for text, n in numbers.items()]
     return "\n".join(lines) + "\n"
 
 
-def _data(study: Mapping[str, Any]) -> str:
-    name = DATASETS.get(study["dataset"], study["dataset"])
-    size = "x".join(map(str, study["size"]))
-    return f"{name}, {size}, {_encoder(study)}"
-
-
-def _encoder(study: Mapping[str, Any]) -> str:
-    """Which encoder it was, and what of it was trained."""
-    if study["is_frozen"]:
-        return f"frozen {study['encoder']}"
-    start = study.get("trainable_from")
-    if start is None:  # studies of earlier versions do not say
-        return study["encoder"]
-    return f"{study['encoder']} trained {f'from {start} on' if start else 'whole'}"
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|")
+def _data(dataset: str, about: About | Study) -> str:
+    """Which images, and which encoder with what of it trained."""
+    size = "x".join(map(str, about.size))
+    encoder = f"frozen {about.encoder}"
+    if not about.is_frozen:
+        start = about.trainable_from
+        encoder = f"{about.encoder} trained {f'from {start} on' if start else 'whole'}"
+    return f"{DATASETS.get(dataset, dataset)}, {size}, {encoder}"

@@ -7,16 +7,20 @@ margins and cross-entropy are the references; decision control, which moves the
 threshold of a finished run instead, is drawn on the same axes.
 """
 
+import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.paper import conclusion
+from cloc_jax.paper import claims, studies
+from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.report import figures
-from cloc_jax.scoring import intervals, metrics, trade_offs
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import intervals, metrics, predictions, results, trade_offs
+from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.sweeps.engines import LOCAL, Options
 from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs
 from cloc_jax.training.dataset import build_dataset
@@ -25,20 +29,91 @@ LEARNED, ENTROPY = "learned", "cross-entropy"
 CROSSING = "crossing_rate"  # every image on the wrong side of the boundary
 MISSED, ALARM = "crossing_missed_rate", "crossing_false_alarm_rate"
 OVERALL = ("accuracy", "mae", "qwk")
-RATES = (CROSSING, MISSED, ALARM, "error_rate")
+RATES = {
+    CROSSING: "Wrong side of {}",
+    MISSED: "Missed",
+    ALARM: "False alarms",
+    "error_rate": "Neighbours mistaken",
+}
 KINDS = ("fixed", "floor")
 SURE = 0.05
 TARGETS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+OUTCOMES = {
+    "helped": "helped",
+    "hurt": "made it worse",
+    "unclear": "made no difference that these runs can show",
+}
+
+
+Ends = tuple[float | None, ...]  # of a 95% interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A score of a setting over its seeds, and its difference to learned margins."""
+
+    mean: float | None
+    std: float | None
+    seeds: Ends
+    interval: Ends
+    difference: float | None
+    difference_interval: Ends
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlSetting:
+    """The runs of one margin, of learned margins or of cross-entropy."""
+
+    margins: dict[str, float]  # at the end, mean over seeds; {} without
+    scores: dict[str, Score]  # "accuracy", …, and such as "1|2 crossing_rate"
+    predicted_counts: tuple[float, ...]  # by rank, mean over seeds
+    p: dict[str, float]  # by boundary: that its errors are those of learned margins
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlVerdict:
+    """What the margin that validation chose did at a boundary."""
+
+    setting: str
+    margin: float
+    learned: float
+    before: float  # share of the test images on the wrong side
+    after: float
+    difference_interval: Ends
+    p: float
+    outcome: str  # of OUTCOMES
+    accuracy_before: float
+    accuracy_after: float
+    missed_after: float
+    decision_runs: int  # of learned margins whose threshold reaches that accuracy
+    decision_missed: float | None
+    decision_accuracy: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ControlStudy(Study):
+    """What control.json holds."""
+
+    boundary: tuple[str, ...]
+    kind: str
+    ranks: tuple[str, ...]
+    images: int
+    settings: dict[str, ControlSetting]
+    true_counts: tuple[int, ...]
+    # By LEARNED and ENTROPY, boundary and target of missed images.
+    decision: dict[str, dict[str, tuple[dict[str, float | None], ...]]]
+    verdicts: dict[str, ControlVerdict]
 
 
 class Measured(NamedTuple):
     """One setting, over its seeds."""
 
+    splits: Sequence[Mapping[str, Predictions]]  # one per seed
     margins: dict[str, float]  # at the end, mean over seeds; {} without
     test: dict[str, list[float]]  # by metric, one number per seed
     val: dict[str, list[float]]
     drawn: dict[str, np.ndarray]  # by metric, [draw]: seeds and test images drawn again
-    counts: list[float]  # how often each rank was predicted, mean over seeds
+    counts: tuple[float, ...]  # how often each rank was predicted, mean over seeds
 
 
 def control(
@@ -50,7 +125,7 @@ def control(
     seeds: int,
     kind: str = "fixed",
     options: Options = LOCAL,
-) -> dict[str, Any]:
+) -> ControlStudy:
     """Trains a run for each value and seed, and writes the control curve.
 
     Args:
@@ -75,14 +150,27 @@ def control(
     if kind not in KINDS:
         raise ValueError(f"--kind is {kind!r}; use one of {', '.join(KINDS)}.")
     ranks = build_dataset(config).ranks
-    at = conclusion.boundary_index(boundaries, ranks)
+    at = _boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values, kind)
     runs = plan_runs(config, settings, seeds=seeds, is_resolved=options.is_in_process)
-    plans = conclusion.train(runs, folder, options)
-    study = _analyse(folder, plans, at, ranks, kind)
-    figures.control(folder / "control.png", study)
-    conclusion.finish(folder, "control", study, plans[LEARNED][0])
+    plans = studies.train(runs, folder, options)
+    first = plans[LEARNED][0]
+    study = _analyse(folder, plans, at, ranks, kind, studies.about(first))
+    evidence = tuple(_evidence(study, is_biased=bool(config.data.relabel)))
+    study = dataclasses.replace(study, evidence=evidence)
+    studies.finish(folder, "control", study, first, figures.control)
     return study
+
+
+def _boundary_index(names: Sequence[str], ranks: Sequence[str]) -> list[int]:
+    """Places of boundaries that a person named, lowest first."""
+    known = metrics.boundary_names(ranks)
+    if not names or not set(names) <= set(known) or len(set(names)) < len(names):
+        raise ValueError(
+            f"--boundary is {', '.join(names) or 'not given'}; name one or more of "
+            f"{', '.join(known)}, each once."
+        )
+    return sorted(known.index(name) for name in names)
 
 
 def _settings(
@@ -121,77 +209,69 @@ def _analyse(
     at: Sequence[int],
     ranks: Sequence[str],
     kind: str,
-) -> dict[str, Any]:
-    """Everything that the runs say, as plain data."""
-    found = {
-        name: [conclusion.read_predictions(folder, p) for p in runs]
+    about: Mapping[str, Any],
+) -> ControlStudy:
+    """Everything that the runs say."""
+    names = metrics.boundary_names(ranks)
+    measured = {
+        name: _measure([folder / plan.name for plan in runs], at, ranks)
         for name, runs in plans.items()
     }
-    measured = {
-        name: _measure(
-            splits, [conclusion.read_metrics(folder, p) for p in plans[name]], at, ranks
-        )
-        for name, splits in found.items()
-    }
-    names = metrics.boundary_names(ranks)
-    boundaries = [names[h] for h in at]
     raised = [name for name in measured if name not in (LEARNED, ENTROPY)]
-    study: dict[str, Any] = {
-        "boundary": boundaries,
-        "kind": kind,
-        "ranks": list(ranks),
-        "seeds": len(plans[LEARNED]),
-        "images": len(found[LEARNED][0]["test"].true),
-        "settings": {},
-        "true_counts": np.bincount(
-            found[LEARNED][0]["test"].true, minlength=len(ranks)
-        ).tolist(),
-        "decision": {
-            name: {
-                boundary: _decision_curve(found[name], h)
-                for boundary, h in zip(boundaries, at, strict=True)
-            }
-            for name in (LEARNED, ENTROPY)
-        },
-        "sentence": "",
-        "notes": [],
-        "verdicts": {},
-    }
-    for name, one in measured.items():
-        study["settings"][name] = _as_json(one, measured[LEARNED])
-    for boundary, h in zip(boundaries, at, strict=True):
-        key = f"{boundary} {CROSSING}"
-        p_values = [
-            intervals.two_sided(measured[n].drawn[key] - measured[LEARNED].drawn[key])
+    learned = measured[LEARNED]
+    p_values: dict[str, dict[str, float]] = {name: {} for name in measured}
+    verdicts = {}
+    for h in at:
+        key = f"{names[h]} {CROSSING}"
+        plain = [
+            intervals.two_sided(measured[n].drawn[key] - learned.drawn[key])
             for n in raised
         ]
-        adjusted = dict(zip(raised, intervals.holm(p_values), strict=True))
-        for name, p in adjusted.items():
-            study["settings"][name].setdefault("p", {})[boundary] = p
+        for name, p in zip(raised, intervals.holm(plain), strict=True):
+            p_values[name][names[h]] = p
         # Which value to speak of is chosen on validation, then told on test: of those
         # above the learned margin, if there are any.
-        learned = measured[LEARNED].margins[boundary]
-        above = [n for n in raised if measured[n].margins[boundary] > learned]
+        margin = learned.margins[names[h]]
+        above = [n for n in raised if measured[n].margins[names[h]] > margin]
         best = min(above or raised, key=lambda n: float(np.mean(measured[n].val[key])))
-        verdict = _verdict(best, measured, boundary, adjusted[best])
-        accuracy = float(np.mean(measured[best].val["accuracy"]))
-        equal = [
-            trade_offs.at_accuracy(s["val"], s["test"], h, accuracy)
-            for s in found[LEARNED]
-        ]
-        # A run whose thresholds cannot reach that accuracy stays out.
-        reached = [row for row in equal if row]
-        verdict["decision_runs"] = len(reached)
-        verdict["decision_missed"] = _mean(reached, MISSED)
-        verdict["decision_accuracy"] = _mean(reached, "accuracy")
-        study["verdicts"][boundary] = verdict
-    study["sentence"] = " ".join(_sentence(b, v) for b, v in study["verdicts"].items())
-    study["notes"] = _notes(study)
-    return study | _table(study)
+        p = p_values[best][names[h]]
+        verdicts[names[h]] = _verdict(best, measured[best], learned, names[h], h, p)
+    test = learned.splits[0]["test"]
+    study = ControlStudy(
+        **about,
+        seeds=len(learned.splits),
+        boundary=tuple(names[h] for h in at),
+        kind=kind,
+        ranks=tuple(ranks),
+        images=len(test.true),
+        settings={
+            name: ControlSetting(
+                one.margins, _compared(one, learned), one.counts, p_values[name]
+            )
+            for name, one in measured.items()
+        },
+        true_counts=tuple(np.bincount(test.true, minlength=len(ranks)).tolist()),
+        decision={
+            name: {names[h]: _decision_curve(measured[name].splits, h) for h in at}
+            for name in (LEARNED, ENTROPY)
+        },
+        verdicts=verdicts,
+        sentence=" ".join(_sentence(b, v) for b, v in verdicts.items()),
+    )
+    columns, rows = _table(study)
+    return dataclasses.replace(study, notes=_notes(study), columns=columns, rows=rows)
 
 
-def _measure(splits, results, at: Sequence[int], ranks: Sequence[str]) -> Measured:
+def _measure(
+    runs: Sequence[pathlib.Path], at: Sequence[int], ranks: Sequence[str]
+) -> Measured:
     names = metrics.boundary_names(ranks)
+    found = [results.read_results(RunFolder(run)) for run in runs]
+    file = predictions.NAME
+    splits = [
+        predictions.read(run / file, one.ranks, one.files.get(file, ""))
+        for run, one in zip(runs, found, strict=True)
+    ]
     scored: dict[str, dict[str, list[float]]] = {}
     for split in ("val", "test"):
         confusions = np.stack(
@@ -200,56 +280,182 @@ def _measure(splits, results, at: Sequence[int], ranks: Sequence[str]) -> Measur
                 for s in splits
             ]
         )
-        scored[split] = {
-            k: v.tolist() for k, v in _scores(confusions, at, names).items()
-        }
-    test = [s["test"] for s in splits]
-    predicted = np.stack([t.predicted for t in test])
-    redrawn = intervals.redrawn(test[0].true, predicted, len(ranks))
-    margins = [r["margins"] for r in results]
+        by_name = _scores(confusions, at, names)
+        scored[split] = {name: values.tolist() for name, values in by_name.items()}
+    predicted = np.stack([s["test"].predicted for s in splits])
+    redrawn = intervals.redrawn(splits[0]["test"].true, predicted, len(ranks))
     return Measured(
-        {n: float(np.mean([m[n] for m in margins])) for n in margins[0]},
+        splits,
+        {n: float(np.mean([r.margins[n] for r in found])) for n in found[0].margins},
         scored["test"],
         scored["val"],
         _scores(redrawn, at, names),
-        [float((predicted == r).sum() / len(test)) for r in range(len(ranks))],
+        tuple(float((predicted == r).sum() / len(splits)) for r in range(len(ranks))),
     )
 
 
-def _scores(confusions: np.ndarray, at, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _scores(
+    confusions: np.ndarray, at: Sequence[int], names: Sequence[str]
+) -> dict[str, np.ndarray]:
     """Overall scores, and rates of each boundary as "1|2 crossing_rate"."""
-    found = {k: v for k, v in intervals.scores(confusions).items() if k in OVERALL}
+    overall = intervals.scores(confusions)
+    scores = {name: overall[name] for name in OVERALL}
     for h in at:
         rates = metrics.boundary_rates(confusions, h)
-        found |= {f"{names[h]} {rate}": rates[rate] for rate in RATES}
-    return found
+        scores |= {f"{names[h]} {rate}": rates[rate] for rate in RATES}
+    return scores
 
 
-def _as_json(one: Measured, reference: Measured) -> dict[str, Any]:
+def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
     """Mean, standard deviation over seeds, intervals and difference to learned."""
     scores = {}
     for name, values in one.test.items():
-        mine = intervals.percentiles(one.drawn[name])
         apart = intervals.percentiles(one.drawn[name] - reference.drawn[name])
-        scores[name] = {
-            "mean": _number(np.mean(values)),
-            "std": _number(np.std(values, ddof=1)) if len(values) > 1 else None,
-            "seeds": [_number(v) for v in intervals.over_seeds(values)],
-            "interval": [_number(v) for v in mine],
-            "difference": _number(np.mean(values) - np.mean(reference.test[name])),
-            "difference_interval": [_number(v) for v in apart],
-        }
-    return {"margins": one.margins, "scores": scores, "predicted_counts": one.counts}
+        scores[name] = Score(
+            mean=_number(np.mean(values)),
+            std=_number(np.std(values, ddof=1)) if len(values) > 1 else None,
+            seeds=_numbers(intervals.over_seeds(values)),
+            interval=_numbers(intervals.percentiles(one.drawn[name])),
+            difference=_number(np.mean(values) - np.mean(reference.test[name])),
+            difference_interval=_numbers(apart),
+        )
+    return scores
 
 
-def _decision_curve(splits, h: int) -> list[dict[str, float | None]]:
+def _decision_curve(
+    splits: Sequence[Mapping[str, Predictions]], h: int
+) -> tuple[dict[str, float | None], ...]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [trade_offs.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
     keys = ("target", MISSED, ALARM, *OVERALL)
-    return [
+    return tuple(
         {key: _mean([r[i] for r in rows], key) for key in keys}
         for i in range(len(TARGETS))
+    )
+
+
+def _verdict(
+    setting: str, one: Measured, learned: Measured, boundary: str, h: int, p: float
+) -> ControlVerdict:
+    key = f"{boundary} {CROSSING}"
+    before, after = float(np.mean(learned.test[key])), float(np.mean(one.test[key]))
+    apart = intervals.percentiles(one.drawn[key] - learned.drawn[key])
+    is_sure = p < SURE and len(one.test[key]) > 1
+    accuracy = float(np.mean(one.val["accuracy"]))
+    equal = [
+        trade_offs.at_accuracy(s["val"], s["test"], h, accuracy) for s in learned.splits
     ]
+    # A run whose thresholds cannot reach that accuracy stays out.
+    reached = [row for row in equal if row]
+    return ControlVerdict(
+        setting=setting,
+        margin=one.margins[boundary],
+        learned=learned.margins[boundary],
+        before=before,
+        after=after,
+        difference_interval=_numbers(apart),
+        p=p,
+        outcome=("helped" if after < before else "hurt") if is_sure else "unclear",
+        accuracy_before=float(np.mean(learned.test["accuracy"])),
+        accuracy_after=float(np.mean(one.test["accuracy"])),
+        missed_after=float(np.mean(one.test[f"{boundary} {MISSED}"])),
+        decision_runs=len(reached),
+        decision_missed=_mean(reached, MISSED),
+        decision_accuracy=_mean(reached, "accuracy"),
+    )
+
+
+def _sentence(boundary: str, v: ControlVerdict) -> str:
+    low, high = v.difference_interval
+    way = "Raising" if v.margin > v.learned else "Lowering"
+    return (
+        f"{way} the margin of {boundary} from {v.learned:.2f} (learned) to "
+        f"{v.margin:.2f} {OUTCOMES[v.outcome]}: images on the wrong side went from "
+        f"{v.before:.1%} to {v.after:.1%} of the test images (difference "
+        f"{100 * (v.after - v.before):+.1f} points, 95% interval "
+        f"{100 * (low or 0):+.1f} to {100 * (high or 0):+.1f}, p = {v.p:.2g}), while "
+        f"accuracy went from {v.accuracy_before:.1%} to {v.accuracy_after:.1%}."
+    )
+
+
+def _notes(study: ControlStudy) -> tuple[str, ...]:
+    notes = []
+    for boundary, v in study.verdicts.items():
+        if v.decision_missed is None:
+            continue
+        notes.append(
+            f"With at least the validation accuracy of {v.setting}, moving the "
+            f"threshold of the learned runs instead (decision control) misses "
+            f"{v.decision_missed:.1%} of the images above {boundary} (accuracy "
+            f"{v.decision_accuracy:.1%}); the margin misses {v.missed_after:.1%}."
+        )
+    for name, setting in study.settings.items():
+        for rank, count, true in zip(
+            study.ranks, setting.predicted_counts, study.true_counts, strict=True
+        ):
+            if true and count < true / 4:
+                notes.append(
+                    f"{name}: rank {rank} is predicted for {count:.0f} images, though "
+                    f"{true} are of it; low errors beside it may mean only that."
+                )
+    if study.seeds < 5:
+        notes.append(f"Only {study.seeds} seeds: the intervals are rough.")
+    return tuple(notes)
+
+
+def _table(study: ControlStudy) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Columns and rows of text, for the report."""
+    keys = {"accuracy": "Accuracy", "mae": "MAE"}
+    for boundary in study.boundary:
+        for rate, title in RATES.items():
+            keys[f"{boundary} {rate}"] = title.format(boundary)
+    rows = []
+    for name, setting in study.settings.items():
+        known = [b for b in study.boundary if b in setting.margins]
+        row = [name, ", ".join(f"{setting.margins[b]:.2f}" for b in known) or "–"]
+        for score in (setting.scores[key] for key in keys):
+            low, high = map(_text, score.interval)
+            row.append(f"{_text(score.mean)} [{low}, {high}]")
+        row.append(" ".join(f"{c:.0f}" for c in setting.predicted_counts))
+        rows.append(tuple(row))
+    true = " ".join(map(str, study.true_counts))
+    rows.append(("true", "–", *["–"] * len(keys), true))
+    return ("Setting", "Margin", *keys.values(), "Predicted by rank"), tuple(rows)
+
+
+def _evidence(study: ControlStudy, *, is_biased: bool) -> Iterator[Evidence]:
+    """For `claims`: errors where a margin was raised, and who is more accurate."""
+    claimed = {"neighbour_errors": "error_rate", "crossings": CROSSING}
+    if is_biased:
+        claimed = {"biased_crossings": CROSSING}
+    for claim, rate in claimed.items():
+        for boundary, verdict in study.verdicts.items():
+            if verdict.margin <= verdict.learned:
+                continue  # nothing was raised
+            key = f"{boundary} {rate}"
+            before = study.settings[LEARNED].scores[key].mean or 0.0
+            score = study.settings[verdict.setting].scores[key]
+            apart = claims.signed(score.difference or 0.0, score.difference_interval)
+            yield Evidence(
+                claim,
+                f"{boundary}, from {verdict.learned:.2f} to {verdict.margin:.2f}",
+                f"{before:.3f} → {score.mean:.3f}, difference {apart}",
+                claims.verdict_on(score.difference_interval, is_lower_better=True),
+            )
+    chosen = next(iter(study.verdicts.values())).setting
+    better, other = (chosen, LEARNED) if is_biased else (LEARNED, ENTROPY)
+    scores = [study.settings[name].scores["accuracy"] for name in (better, other)]
+    # Intervals are kept for differences to the learned runs.
+    sign, kept = (1, scores[0]) if is_biased else (-1, scores[1])
+    ends = sorted(sign * (end or 0.0) for end in kept.difference_interval)
+    apart = claims.signed(sign * (kept.difference or 0.0), ends)
+    yield Evidence(
+        "biased_accuracy" if is_biased else "beats_cross_entropy",
+        f"{better} against {other}",
+        f"accuracy {scores[0].mean:.3f} against {scores[1].mean:.3f}, difference "
+        f"{apart}",
+        claims.verdict_on(ends, is_lower_better=False),
+    )
 
 
 def _mean(rows: Sequence[Mapping[str, float | None]], key: str) -> float | None:
@@ -257,114 +463,12 @@ def _mean(rows: Sequence[Mapping[str, float | None]], key: str) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _verdict(
-    best: str, measured: Mapping[str, Measured], boundary: str, p: float
-) -> dict[str, Any]:
-    key = f"{boundary} {CROSSING}"
-    one, learned = measured[best], measured[LEARNED]
-    before, after = float(np.mean(learned.test[key])), float(np.mean(one.test[key]))
-    apart = intervals.percentiles(one.drawn[key] - learned.drawn[key])
-    is_sure = p < SURE and len(one.test[key]) > 1
-    return {
-        "setting": best,
-        "margin": one.margins[boundary],
-        "learned": learned.margins[boundary],
-        "before": before,
-        "after": after,
-        "relative": (after - before) / before if before else None,
-        "difference_interval": [_number(v) for v in apart],
-        "p": p,
-        "is_sure": is_sure,
-        "outcome": ("helped" if after < before else "hurt") if is_sure else "unclear",
-        "accuracy_before": float(np.mean(learned.test["accuracy"])),
-        "accuracy_after": float(np.mean(one.test["accuracy"])),
-        "missed_before": float(np.mean(learned.test[f"{boundary} {MISSED}"])),
-        "missed_after": float(np.mean(one.test[f"{boundary} {MISSED}"])),
-    }
-
-
-def _sentence(boundary: str, v: Mapping[str, Any]) -> str:
-    said = {
-        "helped": "helped",
-        "hurt": "made it worse",
-        "unclear": "made no difference that these runs can show",
-    }[v["outcome"]]
-    low, high = v["difference_interval"]
-    way = "Raising" if v["margin"] > v["learned"] else "Lowering"
-    return (
-        f"{way} the margin of {boundary} from {v['learned']:.2f} (learned) to "
-        f"{v['margin']:.2f} {said}: images on the wrong side went from "
-        f"{v['before']:.1%} to {v['after']:.1%} of the test images (difference "
-        f"{100 * (v['after'] - v['before']):+.1f} points, 95% interval "
-        f"{100 * low:+.1f} to {100 * high:+.1f}, p = {v['p']:.2g}), while accuracy "
-        f"went from {v['accuracy_before']:.1%} to {v['accuracy_after']:.1%}."
-    )
-
-
-def _notes(study: Mapping[str, Any]) -> list[str]:
-    notes = []
-    for boundary, v in study["verdicts"].items():
-        if v["decision_missed"] is None:
-            continue
-        notes.append(
-            f"With at least the validation accuracy of {v['setting']}, moving the "
-            f"threshold of the learned runs instead (decision control) misses "
-            f"{v['decision_missed']:.1%} of the images above {boundary} (accuracy "
-            f"{v['decision_accuracy']:.1%}); the margin misses {v['missed_after']:.1%}."
-        )
-    for name, setting in study["settings"].items():
-        for rank, count, true in zip(
-            study["ranks"],
-            setting["predicted_counts"],
-            study["true_counts"],
-            strict=True,
-        ):
-            if true and count < true / 4:
-                notes.append(
-                    f"{name}: rank {rank} is predicted for {count:.0f} images, though "
-                    f"{true} are of it; low errors beside it may mean only that."
-                )
-    if study["seeds"] < 5:
-        notes.append(f"Only {study['seeds']} seeds: the intervals are rough.")
-    return notes
-
-
-def _table(study: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns and rows of text, for the report."""
-    keys = {"accuracy": "Accuracy", "mae": "MAE"}
-    for boundary in study["boundary"]:
-        keys |= {
-            f"{boundary} {CROSSING}": f"Wrong side of {boundary}",
-            f"{boundary} {MISSED}": "Missed",
-            f"{boundary} {ALARM}": "False alarms",
-            f"{boundary} error_rate": "Neighbours mistaken",
-        }
-    rows = []
-    for name, setting in study["settings"].items():
-        margins = ", ".join(
-            f"{setting['margins'][b]:.2f}"
-            for b in study["boundary"]
-            if b in setting["margins"]
-        )
-        row = [name, margins or "–"]
-        for key in keys:
-            low, high = setting["scores"][key]["interval"]
-            row.append(
-                f"{setting['scores'][key]['mean']:.3f} [{_text(low)}, {_text(high)}]"
-            )
-        row.append(" ".join(f"{c:.0f}" for c in setting["predicted_counts"]))
-        rows.append(row)
-    rows.append(
-        ["true", "–", *["–"] * len(keys), " ".join(map(str, study["true_counts"]))]
-    )
-    return {
-        "columns": ["Setting", "Margin", *keys.values(), "Predicted by rank"],
-        "rows": rows,
-    }
-
-
 def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _numbers(values: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(map(_number, values))
 
 
 def _text(value: float | None) -> str:

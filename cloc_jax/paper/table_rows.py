@@ -1,13 +1,27 @@
-"""The paper's tables: which runs stand in which row, and what the paper printed there.
+"""The paper's tables: which runs stand in which row, beside what the paper printed.
 
-A row names a setting of runs, a column a score of theirs. Both are plain names, so that
-a page can be made from summaries of runs that are not here.
+A row names settings of runs and scores of theirs. The interval of a difference holds
+other seeds and other test images of ours (see `scoring/intervals.py`); the paper's
+number is taken as it is, since it gives no spread.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from cloc_jax.paper.table_summaries import (
+    BIASED,
+    CONTROLLED,
+    FINAL,
+    METHODS,
+    PHASE_ONE,
+    Setting,
+    TableSummary,
+)
 from cloc_jax.report import published
+from cloc_jax.scoring import intervals
 
 TABLES = {
     "comparison": "Methods compared",
@@ -17,43 +31,11 @@ TABLES = {
     "backbones": "Backbones",
     "classes": "Many classes",
     "time": "Training time",
-    "collapse": "Margin collapse",
-}
-METHODS = {
-    "orcnn": "ORCNN",
-    "poe": "POE",
-    "gol": "GOL",
-    "mwr": "MWR",
-    "rnc": "RnC",
-    "simclr": "SimCLR",
-    "supcon": "SupCon",
-    "dino": "DINO",
-    "cloc": "CLOC",
-    "ce": "Cross-entropy",  # not in the paper
-    "coral": "CORAL",
-    "corn": "CORN",
-    "sord": "SORD",
-    "clm": "CLM",
 }
 COMPARED = tuple(METHODS)[:10]
-# Methods that augment images in their own way unless told otherwise, so that kept views
-# are of no use.
-OWN_VIEWS = ("rnc", "simclr", "supcon", "dino")
-BIASED = "biased "  # before the name of a setting: with biased training labels
-CONTROLLED = "cloc controlled"  # the critical margins are fixed, others learned
-BACKBONES = ("densenet121", "resnet50", "vgg16")
+BACKBONES = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
 MANY_CLASSES = ("poe", "gol", "mwr", "cloc")
 MANY = 8  # ranks from which on a dataset counts as one of many classes
-COLLAPSE = "collapse "  # before the name of a setting of phase one alone
-PRECAUTIONS = (
-    "all precautions",
-    "relu in place of softplus",
-    "starts of 0.05 to 0.1",
-    "no early stop",
-    "none of them",
-)
-COLLAPSED = 0.02  # margins below this no longer hold ranks apart
-PHASE_ONE, FINAL = "phase_one", "final"  # stages that runs are scored after
 HOURS = "hours per 100 epochs"
 SCORES = {"accuracy": "Accuracy", "mae": "MAE"}
 
@@ -83,70 +65,61 @@ class Grid(NamedTuple):
     rows: tuple[Row, ...]
 
 
-def grid(
-    table: str,
-    dataset: str,
-    *,
-    ranks: Sequence[str],
-    critical: Sequence[str],
-    encoder: str,
-    settings: Sequence[str],
-    controlled: Mapping[str, str],
-) -> Grid | None:
+def grid(table: str, dataset: str, summary: TableSummary | None) -> Grid | None:
     """The rows of a table for a dataset; None where it has none.
 
     Args:
       table: of TABLES.
       dataset: its name.
-      ranks: of the dataset; () where it is absent.
-      critical: boundaries that matter, such as "1|2".
-      encoder: that most runs have.
-      settings: names of the settings that have runs.
-      controlled: the setting whose margins are controlled, of all that were tried, by
-        "" and BIASED.
+      summary: of its runs, where there are some.
     """
-    has_paper = dataset in published.DATASETS
-    if table == "comparison":
-        return _comparison(dataset, settings) if has_paper or settings else None
+    settings = summary.settings if summary else {}
     if table == "controllability":
-        return _controllability(dataset, ranks, critical, controlled)
-    if table == "bias":
-        return _bias(dataset, settings, controlled)
-    if table == "ablations":
-        return _ablations(dataset) if has_paper or settings else None
-    if table == "backbones":
-        return _backbones(dataset, encoder, settings)
+        return _controllability(dataset, summary)
     if table == "classes":
-        return _classes(dataset, ranks, settings)
-    if table == "time":
-        return _time(dataset, settings)
-    return None  # margin collapse has no scores
+        return _classes(dataset, summary)
+    rows = _ROWS[table](dataset, settings, summary) if table in _ROWS else []
+    titles = ("Hours per 100 epochs",) if table == "time" else tuple(SCORES.values())
+    return Grid(titles, tuple(rows)) if rows else None
 
 
-def _scored(setting: str, paper: Mapping[str, Any], **more: Any) -> tuple[Place, ...]:
-    """Accuracy and MAE."""
-    return tuple(Place(setting, score, paper.get(score), **more) for score in SCORES)
+def _printed(name: str, dataset: str) -> Mapping[str, Any]:
+    """A table that the paper has of IDRiD alone."""
+    return published.tables()[name] if dataset == "idrid" else {}
 
 
-def _comparison(dataset: str, settings: Sequence[str]) -> Grid:
+def _scored(title: str, setting: str, paper: Mapping[str, Any], **more: Any) -> Row:
+    """Accuracy and MAE of a setting."""
+    places = (Place(setting, score, paper.get(score), **more) for score in SCORES)
+    return Row(title, tuple(places))
+
+
+def _of_dataset(printed: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+    return {score: values.get(dataset) for score, values in printed.items()}
+
+
+def _comparison(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
+    if dataset not in published.DATASETS and not settings:
+        return []
     printed = published.tables()["comparison"]
-    rows = []
-    for method, title in METHODS.items():
-        paper = {s: v.get(dataset) for s, v in printed.get(method, {}).items()}
-        if method in COMPARED or method in settings:
-            quoted = published.is_quoted(method, dataset)
-            rows.append(Row(title, _scored(method, paper, is_quoted=quoted)))
-    return Grid(tuple(SCORES.values()), tuple(rows))
+    return [
+        _scored(
+            title,
+            method,
+            _of_dataset(printed.get(method, {}), dataset),
+            is_quoted=published.is_quoted(method, dataset),
+        )
+        for method, title in METHODS.items()
+        if method in COMPARED or method in settings
+    ]
 
 
-def _controllability(
-    dataset: str,
-    ranks: Sequence[str],
-    critical: Sequence[str],
-    controlled: Mapping[str, str],
-) -> Grid | None:
-    paper = published.of_dataset(dataset) if dataset in published.DATASETS else None
-    printed = paper.control if paper else None
+def _controllability(dataset: str, summary: TableSummary | None) -> Grid | None:
+    printed = None
+    if dataset in published.DATASETS:
+        printed = published.of_dataset(dataset).control
+    ranks = summary.ranks if summary else ()
+    critical = summary.critical if summary else ()
     count = len(ranks) - 1 if ranks else len(printed.learned) if printed else 0
     if count < 1 or (not printed and not critical):
         return None
@@ -154,63 +127,68 @@ def _controllability(
         printed = None
     names = [f"{a}|{b}" for a, b in zip(ranks, ranks[1:], strict=False)]
     names = names or [f"C{h + 1}|C{h + 2}" for h in range(count)]
-    raised = printed.critical if printed else ()
-    second = controlled.get("", CONTROLLED)
+    second = summary.controlled.get("", CONTROLLED) if summary else CONTROLLED
+
+    def both(score: str, learned: float | None, raised: float | None) -> Any:
+        return Place("cloc", score, learned), Place(second, score, raised)
+
     rows = [
         Row(
             name,
-            (
-                Place("cloc", f"error {name}", printed.learned[h] if printed else None),
-                Place(
-                    second, f"error {name}", printed.controlled[h] if printed else None
-                ),
+            both(
+                f"error {name}",
+                printed.learned[h] if printed else None,
+                printed.controlled[h] if printed else None,
             ),
-            is_critical=name in critical or h in raised,
+            is_critical=name in critical
+            or (printed and h in printed.critical)
+            or False,
         )
         for h, name in enumerate(names)
     ]
-    overall = (
-        Place("cloc", "accuracy", printed.learned_accuracy if printed else None),
-        Place(second, "accuracy", printed.controlled_accuracy if printed else None),
+    overall = both(
+        "accuracy",
+        printed.learned_accuracy if printed else None,
+        printed.controlled_accuracy if printed else None,
     )
     rows.append(Row("Accuracy", overall))
     return Grid(("Learned margins", "Controlled margins"), tuple(rows))
 
 
 def _bias(
-    dataset: str, settings: Sequence[str], controlled: Mapping[str, str]
-) -> Grid | None:
-    printed = published.tables()["biased_idrid"] if dataset == "idrid" else {}
+    dataset: str, settings: Mapping[str, Setting], summary: TableSummary | None
+) -> list[Row]:
+    printed = _printed("biased_idrid", dataset)
     if not printed and not any(name.startswith(BIASED) for name in settings):
-        return None
-    rows = []
-    for method, title in METHODS.items():
-        name = BIASED + method
-        if method == "cloc" or not (method in printed or name in settings):
-            continue
-        rows.append(Row(title, _scored(name, printed.get(method, {}))))
-    second = controlled.get(BIASED, BIASED + CONTROLLED)
-    learned, fixed = (printed.get(f"cloc_{kind}", {}) for kind in ("learned", "fixed"))
-    rows += [
-        Row("CLOC, learned margins", _scored(f"{BIASED}cloc", learned)),
-        Row("CLOC, critical margin fixed", _scored(second, fixed)),
+        return []
+    rows = [
+        _scored(title, BIASED + method, printed.get(method, {}))
+        for method, title in METHODS.items()
+        if method != "cloc" and (method in printed or BIASED + method in settings)
     ]
-    return Grid(tuple(SCORES.values()), tuple(rows))
-
-
-def _ablations(dataset: str) -> Grid:
-    printed = published.tables()["ablation"]
-    rows = []
-    for key, title, setting, stage in (
-        ("ones/phase2", "All margins 1, both phases", "cloc ones", FINAL),
-        ("shared/phase1", "Shared margin, phase one", "cloc shared", PHASE_ONE),
-        ("shared/phase2", "Shared margin, both phases", "cloc shared", FINAL),
-        ("multi/phase1", "Own margins, phase one", "cloc", PHASE_ONE),
-        ("multi/phase2", "Own margins, both phases", "cloc", FINAL),
+    fixed = (summary.controlled if summary else {}).get(BIASED, BIASED + CONTROLLED)
+    for title, setting, key in (
+        ("CLOC, learned margins", f"{BIASED}cloc", "cloc_learned"),
+        ("CLOC, critical margin fixed", fixed, "cloc_fixed"),
     ):
-        paper = {score: values.get(dataset) for score, values in printed[key].items()}
-        rows.append(Row(title, _scored(setting, paper, stage=stage)))
-    return Grid(tuple(SCORES.values()), tuple(rows))
+        rows.append(_scored(title, setting, printed.get(key, {})))
+    return rows
+
+
+def _ablations(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
+    if dataset not in published.DATASETS and not settings:
+        return []
+    printed = published.tables()["ablation"]
+    return [
+        _scored(title, setting, _of_dataset(printed[key], dataset), stage=stage)
+        for key, title, setting, stage in (
+            ("ones/phase2", "All margins 1, both phases", "cloc ones", FINAL),
+            ("shared/phase1", "Shared margin, phase one", "cloc shared", PHASE_ONE),
+            ("shared/phase2", "Shared margin, both phases", "cloc shared", FINAL),
+            ("multi/phase1", "Own margins, phase one", "cloc", PHASE_ONE),
+            ("multi/phase2", "Own margins, both phases", "cloc", FINAL),
+        )
+    ]
 
 
 def backbone_setting(name: str, encoder: str) -> str:
@@ -218,23 +196,20 @@ def backbone_setting(name: str, encoder: str) -> str:
     return "cloc" if name == encoder else f"cloc on {name}"
 
 
-def _backbones(dataset: str, encoder: str, settings: Sequence[str]) -> Grid | None:
-    printed = published.tables()["backbones_idrid"] if dataset == "idrid" else {}
-    # The name of a setting counts: those on the usual encoder may be missing.
-    names = [
-        own
-        if (own := f"cloc on {name}") in settings
-        else backbone_setting(name, encoder)
-        for name in BACKBONES
-    ]
-    if not printed and not any(n in settings for n in names if n != "cloc"):
-        return None
-    titles = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
-    rows = [
-        Row(titles[name], _scored(setting, printed.get(name, {})))
-        for name, setting in zip(BACKBONES, names, strict=True)
-    ]
-    return Grid(tuple(SCORES.values()), tuple(rows))
+def _backbones(
+    dataset: str, settings: Mapping[str, Setting], summary: TableSummary | None
+) -> list[Row]:
+    printed = _printed("backbones_idrid", dataset)
+    if not printed and not any(f"cloc on {name}" in settings for name in BACKBONES):
+        return []
+    usual = summary.about.encoder if summary else "resnet50"
+    rows = []
+    for name, title in BACKBONES.items():
+        # The name of a setting counts: those on the usual encoder may be missing.
+        own = f"cloc on {name}"
+        setting = own if own in settings else backbone_setting(name, usual)
+        rows.append(_scored(title, setting, printed.get(name, {})))
+    return rows
 
 
 def bin_setting(years: int) -> str:
@@ -242,41 +217,28 @@ def bin_setting(years: int) -> str:
     return "cloc" if years == 3 else f"cloc bin {years}"
 
 
-def _classes(
-    dataset: str, ranks: Sequence[str], settings: Sequence[str]
-) -> Grid | None:
+def _classes(dataset: str, summary: TableSummary | None) -> Grid | None:
+    rows = []
     if dataset == "clap2015":
-        rows = [
-            Row(
-                f"CLOC, {row['classes']} classes of {row['bin']} "
-                f"{'year' if row['bin'] == 1 else 'years'}",
-                (Place(bin_setting(row["bin"]), "mae", row["mae"]),),
-            )
-            for row in published.tables()["clap2015_bins"]
-        ]
+        for bins in published.tables()["clap2015_bins"]:
+            years = f"{bins['bin']} {'year' if bins['bin'] == 1 else 'years'}"
+            place = Place(bin_setting(bins["bin"]), "mae", bins["mae"])
+            rows.append(Row(f"CLOC, {bins['classes']} classes of {years}", (place,)))
         printed = published.tables()["clap2015_bin3"]
-        rows += [
-            Row(f"{METHODS[m]}, classes of 3 years", (Place(m, "mae", printed[m]),))
-            for m in MANY_CLASSES[:-1]
-        ]
-        return Grid(("MAE in classes",), tuple(rows))
-    if len(ranks) < MANY or "cloc" not in settings:
-        return None
-    rows = [
-        Row(f"{METHODS[m]}, {len(ranks)} classes", (Place(m, "mae"),))
-        for m in MANY_CLASSES
-    ]
-    return Grid(("MAE in classes",), tuple(rows))
+        for method in MANY_CLASSES[:-1]:
+            title = f"{METHODS[method]}, classes of 3 years"
+            rows.append(Row(title, (Place(method, "mae", printed[method]),)))
+    elif summary and len(summary.ranks) >= MANY and "cloc" in summary.settings:
+        for method in MANY_CLASSES:
+            title = f"{METHODS[method]}, {len(summary.ranks)} classes"
+            rows.append(Row(title, (Place(method, "mae"),)))
+    return Grid(("MAE in classes",), tuple(rows)) if rows else None
 
 
-def _time(dataset: str, settings: Sequence[str]) -> Grid | None:
-    printed = (
-        published.tables()["hours_100_epochs_idrid_rtx4090"]
-        if dataset == "idrid"
-        else {}
-    )
+def _time(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
+    printed = _printed("hours_100_epochs_idrid_rtx4090", dataset)
     if not printed and not any(m in settings for m in METHODS):
-        return None
+        return []
     rows = [
         Row(title, (Place(method, HOURS, printed.get(method)),))
         for method, title in METHODS.items()
@@ -285,4 +247,82 @@ def _time(dataset: str, settings: Sequence[str]) -> Grid | None:
     for stage, key in (("phase one", "cloc_phase1"), ("phase two", "cloc_phase2")):
         place = Place("cloc", HOURS, printed.get(key), stage=stage)
         rows.append(Row(f"CLOC, {stage}", (place,)))
-    return Grid(("Hours per 100 epochs",), tuple(rows))
+    return rows
+
+
+_ROWS: Mapping[str, Callable[..., list[Row]]] = {
+    "comparison": _comparison,
+    "bias": _bias,
+    "ablations": _ablations,
+    "backbones": _backbones,
+    "time": _time,
+}
+
+
+# --- cells ---
+
+
+class Cell(NamedTuple):
+    """A score: the paper's, ours, and their difference."""
+
+    place: Place
+    mean: float | None = None  # ours, over runs
+    std: float | None = None
+    runs: int = 0
+    difference: float | None = None
+    ends: tuple[float, float] | None = None  # of its interval
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the interval leaves out no difference at all."""
+        return self.ends is not None and not self.ends[0] <= 0 <= self.ends[1]
+
+
+def cell(place: Place, summary: TableSummary | None) -> Cell:
+    """The cell of a place; without runs it holds the paper's number alone."""
+    setting = summary.settings.get(place.setting) if summary else None
+    if not setting:
+        return Cell(place)
+    if place.score == HOURS:
+        return _filled(place, _hours(setting, place.stage))
+    scored = [
+        (score, run.fold)
+        for run in setting.runs
+        if (score := run.scores.get(place.stage, {}).get(place.score)) is not None
+    ]
+    if not scored:
+        return Cell(place)
+    scores, folds = zip(*scored, strict=True)
+    apart = intervals.mean_by_fold(scores, folds)
+    filled = _filled(place, scores)._replace(mean=float(np.mean(apart)))
+    if place.paper is None:
+        return filled
+    variance = 0.0
+    if setting.images_variance is not None:
+        of_stage = setting.images_variance.get(place.stage, {})
+        variance = of_stage.get(place.score, math.nan)
+    low, high = intervals.of_run_mean(apart, variance)
+    filled = filled._replace(difference=float(np.mean(apart)) - place.paper)
+    if not math.isfinite(low):
+        return filled
+    return filled._replace(ends=(low - place.paper, high - place.paper))
+
+
+def _filled(place: Place, values: Sequence[float]) -> Cell:
+    if not values:
+        return Cell(place)
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Cell(place, float(np.mean(values)), std, len(values))
+
+
+def _hours(setting: Setting, stage: str) -> list[float]:
+    """For 100 epochs of each stage, or of one of them; machines differ."""
+    spent = [
+        [
+            one.seconds / one.epochs * 100 / 3600
+            for one in run.stages
+            if one.epochs and stage in (FINAL, one.title)
+        ]
+        for run in setting.runs
+    ]
+    return [sum(hours) for hours in spent if hours]

@@ -1,26 +1,25 @@
-"""The paper's tables beside our runs, as Markdown and as one HTML page."""
+"""The paper's tables beside our runs, as Markdown, and the same as an HTML page."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jinja2
-import numpy as np
-
-from cloc_jax.paper import table_cells, table_rows
-from cloc_jax.paper.table_cells import Cell, Summary
-from cloc_jax.paper.table_rows import COLLAPSE, COLLAPSED, PRECAUTIONS, TABLES, Grid
+from cloc_jax.paper import table_rows
+from cloc_jax.paper.table_rows import HOURS, TABLES, Cell, Grid, Place
+from cloc_jax.paper.table_summaries import (
+    BIASED,
+    CONTROLLED,
+    FINAL,
+    PROTOCOLS,
+    About,
+    TableSummary,
+)
 from cloc_jax.report import published, unmet_margins
 from cloc_jax.runtime import files
 
 MARKDOWN, HTML = "tables.md", "tables.html"
 QUOTED = "†"
 LONGEST = 240  # letters of a reason why a run is missing
-PROTOCOLS = {
-    "frozen": "frozen encoder",
-    "partial": "partly trained encoder",
-    "whole": "whole network trained",
-}
 INTERVALS = (
     "Ours is the mean ± standard deviation over runs, n their number. Differences are "
     "ours minus the paper's, with a 95% interval over other seeds and other test "
@@ -28,39 +27,6 @@ INTERVALS = (
     "over these only, with one run over images only). The paper's number is taken as "
     "exact. A difference in bold is one whose interval leaves out zero."
 )
-
-
-class Line(NamedTuple):
-    """A row of a block."""
-
-    title: str
-    cells: tuple[Cell, ...]
-    differs: str
-    is_critical: bool
-
-
-class Block(NamedTuple):
-    """One table for one dataset and protocol."""
-
-    title: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...]  # what differs, and remarks on the paper's numbers
-    missing: str = ""  # how to get the data, where there are none
-    has_paper: bool = True  # whether the paper has any of it
-    has_differences: bool = True  # False: what the paper has is of another machine
-    texts: tuple[tuple[str, ...], ...] = ()  # rows of text, where cells do not fit
-
-
-class Section(NamedTuple):
-    """One of the paper's tables."""
-
-    name: str
-    title: str
-    about: str
-    blocks: tuple[Block, ...]
-
-
 ABOUT = {
     "comparison": "Accuracy and mean absolute error on the test images.",
     "controllability": "Share of the images of two neighbouring ranks that are "
@@ -74,236 +40,145 @@ ABOUT = {
     "classes": "Mean absolute error, counted in classes, where there are many.",
     "time": "Hours for 100 epochs of each stage, evaluation included. The paper's are "
     "of an RTX 4090, so a difference says nothing about the method.",
-    "collapse": "Margins at the end of phase one, with the paper's precautions and "
-    f"without. A run collapsed if a margin is below {COLLAPSED}. The paper shows this "
-    "as a figure, without numbers.",
 }
+STYLE = """
+body { max-width: 1180px; margin: 30px auto; padding: 0 20px; color: #22303c;
+  font: 16px/1.6 system-ui, sans-serif; overflow-wrap: anywhere; }
+table { display: block; overflow-x: auto; border-collapse: collapse; margin: 12px 0;
+  font-size: 0.92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 6px 10px; text-align: right; border-bottom: 1px solid #dfe5ea;
+  white-space: nowrap; }
+td:first-child { text-align: left; }
+code { font-size: 0.88rem; background: #f5f7f9; }
+"""
 
 
-def sections(
-    summaries: Sequence[Summary],
+class Line(NamedTuple):
+    """A row of a block."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    differs: str
+
+
+class Block(NamedTuple):
+    """One table for one dataset and protocol."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]  # what differs, and remarks on the paper's numbers
+    missing: str = ""  # how to get the data, where there are none
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any of it is ours."""
+        return any(cell.runs for line in self.lines for cell in line.cells)
+
+
+def write(
+    folder: pathlib.Path,
+    summaries: Sequence[TableSummary],
     *,
     only: Sequence[str] = tuple(TABLES),
     data: Sequence[str] = (),
     absent: Mapping[str, str] | None = None,
-) -> list[Section]:
-    """All tables, each with a block per dataset and protocol.
+) -> list[pathlib.Path]:
+    """Writes the Markdown and the HTML page, and returns their paths.
 
     Args:
+      folder: of the page.
       summaries: of runs.
       only: tables that are shown.
       data: datasets that are shown, with the paper's numbers alone where there are no
         runs; () for the paper's and those that have runs.
       absent: by dataset, how to get it.
     """
-    with_runs = [s["dataset"] for s in summaries]
-    names = list(data) or [*published.DATASETS, "clap2015", *with_runs]
-    found = []
-    for table in only:
-        full, empty = [], []
-        for dataset in dict.fromkeys(names):
-            own = [s for s in summaries if s["dataset"] == dataset]
-            made = [_block(table, dataset, one) for one in own]
-            kept = [block for block in made if block and _has_runs(block)]
-            # The paper's other rows stand in the first block already.
-            full += kept[:1] + [_only_runs(block) for block in kept[1:]]
-            if not kept and (block := _block(table, dataset, None)):
-                why = (absent or {}).get(dataset, "") or "No runs of this yet."
-                empty.append(block._replace(missing=why))
-        if full or empty:
-            blocks = tuple(full + empty)
-            found.append(Section(table, TABLES[table], ABOUT[table], blocks))
-    return found
+    from markdown_it import MarkdownIt
 
-
-def write(
-    folder: pathlib.Path,
-    found: Sequence[Section],
-    summaries: Sequence[Summary],
-) -> list[pathlib.Path]:
-    """Writes the Markdown and the HTML page, and returns their paths."""
+    text = markdown(summaries, only=only, data=data, absent=absent or {})
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    page = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<title>The paper's tables beside our runs</title>\n"
+        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    commands = list(dict.fromkeys(c for s in summaries for c in s["commands"]))
-    unfinished = _by_reason(summaries)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": number,
-        "ours": ours,
-        "difference": difference,
-        "ends": ends,
-    }
-    page = environment.get_template("tables.html.jinja").render(
-        sections=found,
-        commands=commands,
-        unfinished=unfinished,
-        intervals=INTERVALS,
-        quoted=QUOTED,
-        quoted_why=published.document()["quoted"]["why"],
-    )
-    files.write_text(folder / HTML, page)
-    text = markdown(found, commands, unfinished)
     files.write_text(folder / MARKDOWN, text)
+    files.write_text(folder / HTML, page)
     return [folder / MARKDOWN, folder / HTML]
 
 
-def _by_reason(summaries: Sequence[Summary]) -> dict[str, str]:
+def markdown(
+    summaries: Sequence[TableSummary],
+    *,
+    only: Sequence[str] = tuple(TABLES),
+    data: Sequence[str] = (),
+    absent: Mapping[str, str],
+) -> str:
+    """The page as Markdown; see `write`."""
+    lines = [
+        "# The paper's tables",
+        "",
+        "Written by `python launch.py tables`. " + INTERVALS,
+        "",
+        f"{QUOTED} {published.document()['quoted']['why']}.",
+        "",
+    ]
+    with_runs = [one.dataset for one in summaries]
+    names = list(data) or [*published.DATASETS, "clap2015", *with_runs]
+    for table in only:
+        blocks = _blocks(table, dict.fromkeys(names), summaries, absent)
+        if blocks:
+            lines += [f"## {TABLES[table]}", "", ABOUT[table], ""]
+        for block in blocks:
+            lines += [f"### {block.title}", ""]
+            lines += [block.missing, ""] if block.missing else []
+            lines += [*map(_piped, _table(block)), ""]
+            lines += [*(f"- {note}" for note in block.notes), ""]
+    if unfinished := _by_reason(summaries):
+        lines += ["## Not finished", ""]
+        lines += [f"- `{name}`: {reason}" for name, reason in unfinished.items()]
+        lines.append("")
+    commands = dict.fromkeys(c for one in summaries for c in one.commands)
+    if commands:
+        lines += ["## Commands", ""]
+        lines += [f"{n}. `{text}`" for n, text in enumerate(commands, 1)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _by_reason(summaries: Sequence[TableSummary]) -> dict[str, str]:
     """Why runs are missing, in a sentence, by the names of all it is true of."""
     names: dict[str, list[str]] = {}
     for one in summaries:
-        for name, reason in one["unfinished"].items():
+        for name, reason in one.unfinished.items():
             first = reason.split("; ")[0]
             cut = first if len(first) <= LONGEST else f"{first[:LONGEST]}…"
             names.setdefault(cut, []).append(name)
     return {", ".join(found): reason for reason, found in names.items()}
 
 
-# --- blocks --------------------------------------------------------------------------
+# --- blocks ---
 
 
-def _block(table: str, dataset: str, summary: Summary | None) -> Block | None:
-    title = published.title(dataset)
-    if summary:
-        protocol = summary["protocol"]
-        title += f", {PROTOCOLS.get(protocol, protocol)}"
-    if table == "collapse":
-        return _collapse(title, summary) if summary else None
-    names = list(summary["settings"]) if summary else []
-    grid = table_rows.grid(
-        table,
-        dataset,
-        ranks=summary["ranks"] if summary else (),
-        critical=summary["critical"] if summary else (),
-        encoder=summary["about"]["encoder"] if summary else "resnet50",
-        settings=names,
-        controlled=summary["controlled"] if summary else {},
-    )
-    return _filled(table, title, dataset, grid, summary) if grid else None
-
-
-def _filled(
-    table: str, title: str, dataset: str, grid: Grid, summary: Summary | None
-) -> Block:
-    lines = []
-    for row in grid.rows:
-        cells = tuple(table_cells.cell(place, summary) for place in row.places)
-        differs = table_cells.row_differences(summary, row.places) if summary else ""
-        if all(cell.paper is None and not cell.runs for cell in cells):
-            continue  # neither the paper nor we have it
-        lines.append(Line(row.title, cells, differs, row.is_critical))
-    notes = [] if not summary else table_cells.common_differences(summary)
-    notes += _remarks(table, dataset, grid, summary)
-    has_paper = any(c.paper is not None for line in lines for c in line.cells)
-    return Block(
-        title,
-        grid.columns,
-        tuple(lines),
-        tuple(notes),
-        has_paper=has_paper,
-        has_differences=has_paper and table != "time",
-    )
-
-
-def _remarks(
-    table: str, dataset: str, grid: Grid, summary: Summary | None
-) -> list[str]:
-    """On the paper's numbers, and on which of our runs are shown."""
-    found = []
-    if dataset in published.DATASETS and table in ("comparison", "controllability"):
-        paper = published.of_dataset(dataset)
-        control = paper.control.notes if paper.control else ()
-        said = control if table == "controllability" else paper.notes
-        found += [f"Paper: {note}" for note in said]
-    if summary and table in ("controllability", "bias"):
-        kind = table_rows.BIASED if table == "bias" else ""
-        name = summary["controlled"].get(kind)
-        if name:
-            value = name.rpartition(" ")[2]
-            tried = [
-                n for n in summary["settings"] if n.startswith(kind + "cloc contr")
-            ]
-            more = ""
-            if len(tried) > 1:
-                more = f", of {len(tried)} values the best on validation data"
-            found.append(
-                f"The critical margin is fixed at {value}{more}; the paper does not "
-                "say which value it used."
-            )
-    if summary and table in ("controllability", "bias", "ablations"):
-        shown = {place.setting for row in grid.rows for place in row.places}
-        runs = [
-            run
-            for name, setting in summary["settings"].items()
-            for run in setting["runs"]
-            if name in shown and run["margins"]
-        ]
-        # Runs of earlier versions do not say.
-        if runs and all(unmet_margins.are_unmet(r.get("violated", {})) for r in runs):
-            found.append(
-                "Next to no triplet of test images keeps its margin in any of CLOC's "
-                "runs. While that is so in training, the gradient of the contrast does "
-                "not depend on the margins."
-            )
-    if summary and table == "time":
-        found.append(_devices(grid, summary))
-        if summary["about"]["is_frozen"]:
-            found.append(
-                "On kept features the runs of a setting are one program; the time is "
-                "that of all of them."
-            )
-    return found
-
-
-def _devices(grid: Grid, summary: Summary) -> str:
-    """Where runs were timed, row by row if they differ."""
-    common = summary["about"]["device"]
-    titles: dict[str, str] = {}  # a setting may have several rows
-    for row in grid.rows:
-        titles.setdefault(row.places[0].setting, row.title)
-    found: dict[str, list[str]] = {}
-    for name, title in titles.items():
-        setting = summary["settings"].get(name)
-        if setting:  # earlier ones do not say
-            found.setdefault(setting.get("device", common), []).append(title)
-    if len(found) < 2:
-        return f"Ours: {next(iter(found), common)}."
-    parts = [f"{', '.join(rows)} on {device}" for device, rows in found.items()]
-    return f"Ours: {'; '.join(parts)}."
-
-
-def _collapse(title: str, summary: Summary) -> Block | None:
-    rows = []
-    for name in PRECAUTIONS:
-        setting = summary["settings"].get(COLLAPSE + name)
-        if not setting:
-            continue
-        runs = setting["runs"]
-        ends_of = np.array([list(run["margins"].values()) for run in runs])
-        epochs = [run["stages"][0]["epochs"] for run in runs]
-        low, high = min(epochs), max(epochs)
-        rows.append(
-            (
-                name.capitalize(),
-                str(low) if low == high else f"{low}–{high}",
-                " ".join(f"{v:.3f}" for v in ends_of.mean(0)),
-                f"{int((ends_of < COLLAPSED).any(1).sum())} of {len(runs)}",
-            )
-        )
-    if not rows:
-        return None
-    columns = ("Epochs", "Mean margins, " + _boundaries(summary), "Collapsed")
-    notes = tuple(table_cells.common_differences(summary))
-    return Block(title, columns, (), notes, texts=tuple(rows))
-
-
-def _boundaries(summary: Summary) -> str:
-    ranks = summary["ranks"]
-    return f"{ranks[0]}|{ranks[1]} to {ranks[-2]}|{ranks[-1]}"
+def _blocks(
+    table: str,
+    datasets: Mapping[str, Any],
+    summaries: Sequence[TableSummary],
+    absent: Mapping[str, str],
+) -> list[Block]:
+    """Of each dataset and protocol that has runs; then those without runs."""
+    full, empty = [], []
+    for dataset in datasets:
+        made = [_block(table, dataset, s) for s in summaries if s.dataset == dataset]
+        kept = [block for block in made if block and block.has_runs]
+        # The paper's other rows stand in the first block already.
+        full += kept[:1] + [_only_runs(block) for block in kept[1:]]
+        if not kept and (block := _block(table, dataset, None)):
+            why = absent.get(dataset, "") or "No runs of this yet."
+            empty.append(block._replace(missing=why))
+    return full + empty
 
 
 def _only_runs(block: Block) -> Block:
@@ -311,111 +186,216 @@ def _only_runs(block: Block) -> Block:
     return block._replace(lines=tuple(lines))
 
 
-def _has_runs(block: Block) -> bool:
-    return bool(block.texts) or any(c.runs for line in block.lines for c in line.cells)
+def _block(table: str, dataset: str, summary: TableSummary | None) -> Block | None:
+    title = published.title(dataset)
+    if summary:
+        title += f", {PROTOCOLS[summary.protocol]}"
+    grid = table_rows.grid(table, dataset, summary)
+    if not grid:
+        return None
+    lines = []
+    for row in grid.rows:
+        cells = tuple(table_rows.cell(place, summary) for place in row.places)
+        differs = row_differences(summary, row.places) if summary else ""
+        if any(cell.place.paper is not None or cell.runs for cell in cells):
+            name = f"{row.title} (critical)" if row.is_critical else row.title
+            lines.append(Line(name, cells, differs))
+    notes = common_differences(summary) if summary else []
+    notes += _remarks(table, dataset, grid, summary)
+    return Block(title, grid.columns, tuple(lines), tuple(notes))
 
 
-# --- numbers -------------------------------------------------------------------------
+def _remarks(
+    table: str, dataset: str, grid: Grid, summary: TableSummary | None
+) -> list[str]:
+    """On the paper's numbers, and on which of our runs are shown."""
+    notes: list[str] = []
+    if dataset in published.DATASETS and table in ("comparison", "controllability"):
+        paper = published.of_dataset(dataset)
+        control = paper.control.notes if paper.control else ()
+        said = control if table == "controllability" else paper.notes
+        notes += [f"Paper: {note}" for note in said]
+    if not summary:
+        return notes
+    kind = BIASED if table == "bias" else ""
+    if table in ("controllability", "bias") and kind in summary.controlled:
+        value = summary.controlled[kind].rpartition(" ")[2]
+        tried = [n for n in summary.settings if n.startswith(kind + CONTROLLED)]
+        more = f", of {len(tried)} values the best on validation data"
+        notes.append(
+            f"The critical margin is fixed at {value}{more if len(tried) > 1 else ''}; "
+            "the paper does not say which value it used."
+        )
+    shown = {place.setting for row in grid.rows for place in row.places}
+    if table in ("controllability", "bias", "ablations"):
+        runs = [
+            run
+            for name in shown & set(summary.settings)
+            for run in summary.settings[name].runs
+            if run.margins
+        ]
+        if runs and all(unmet_margins.are_unmet(run.violated) for run in runs):
+            notes.append(
+                "Next to no triplet of test images keeps its margin in any of CLOC's "
+                "runs. While that is so in training, the gradient of the contrast does "
+                "not depend on the margins."
+            )
+    if table == "time":
+        notes.append(f"Ours: {summary.about.device}, where not said otherwise.")
+        if any(one.together > 1 for one in summary.settings.values()):
+            notes.append(
+                "On kept features the runs of a setting are one program; the time is "
+                "that of all of them."
+            )
+    return notes
 
 
-def number(value: float | None) -> str:
+# --- what differs from the paper ---
+
+
+def common_differences(summary: TableSummary) -> list[str]:
+    """What all runs of a summary do otherwise than the paper, in short sentences."""
+    about = summary.about
+    paper = published.protocol(summary.dataset)
+    train, val = about.images["train"], about.images["val"]
+    if paper.get("merges_val") and not about.merge_val:
+        notes = [
+            f"Validation: the {val:,} shipped images are kept apart, while the paper "
+            f"trains on them too; {train:,} are left for training."
+        ]
+    elif summary.dataset == "synthetic":
+        notes = [f"Validation: {val:,} drawn images; {train:,} for training."]
+    else:
+        notes = [
+            f"Validation: {val:,} of {train + val:,} training images are held out; the "
+            "paper describes no validation data."
+        ]
+    size = _shape(about.size)
+    if paper and size != _shape(paper["size"]):
+        notes.append(f"Image size: {size}, not {_shape(paper['size'])}.")
+    else:
+        notes.append(f"Image size: {size}{', as in the paper' if paper else ''}.")
+    if paper.get("equalize") and not about.equalize:
+        notes.append("Images are not equalised here: a copy that was so already.")
+    notes.append(f"Frozen parts: {_frozen(about)}.")
+    if paper and about.encoder != paper["encoder"]:
+        notes.append(f"Encoder: {about.encoder}, not {paper['encoder']}.")
+    most = f", where the paper has {paper['max_epochs']}" if paper else ""
+    notes.append(
+        f"Epochs: at most {about.max_epochs} per phase{most}; the last column says how "
+        "many."
+    )
+    folds = {run.fold for one in summary.settings.values() for run in one.runs}
+    count = len(folds - {None})
+    if paper.get("folds") and count < paper["folds"]:
+        notes.append(f"Folds: {count or 1} of the paper's {paper['folds']}.")
+    return notes
+
+
+def row_differences(summary: TableSummary, places: Sequence[Place]) -> str:
+    """What is particular to the runs of a row, such as epochs and precision."""
+    texts = []
+    about = summary.about
+    for place in places:
+        setting = summary.settings.get(place.setting)
+        if not setting:
+            continue
+        title = place.stage.replace("_", " ")
+        counts = [
+            [s.epochs for s in run.stages if place.stage == FINAL or s.title == title]
+            for run in setting.runs
+        ]
+        text = " + ".join(map(_span, zip(*counts, strict=False))) + " epochs"
+        if setting.max_epochs != about.max_epochs:
+            text += f" of at most {setting.max_epochs}"
+        if setting.encoder != about.encoder:
+            text += f", {setting.encoder}"
+        if setting.batch_size not in (None, about.batch_size):
+            text += f", batches of {setting.batch_size}"
+        if setting.views < about.views:
+            text += ", new views each time"
+        if setting.dtype != "float32":
+            text += f", in {setting.dtype}"
+        if place.score == HOURS and setting.device not in ("", about.device):
+            text += f", on {setting.device}"
+        texts.append(text)
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _shape(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
+
+
+def _frozen(about: About) -> str:
+    if about.is_frozen:
+        return (
+            "the whole encoder; a projection and the classifier are trained, which "
+            "leaves out methods that pretrain the encoder"
+        )
+    if about.trainable_from:
+        views = f"with {about.views} kept views of each image"
+        return f"all before {about.trainable_from}, {views}"
+    return "none, as in the paper"
+
+
+# --- numbers ---
+
+
+def _table(block: Block) -> list[list[str]]:
+    """The head of a table, the line below it, and its rows."""
+    places = [cell.place for line in block.lines for cell in line.cells]
+    has_paper = any(place.paper is not None for place in places)
+    # The paper's times are of another machine.
+    has_differences = has_paper and places[0].score != HOURS
+    titles = ["paper"] * has_paper + ["ours", "n"] + ["difference"] * has_differences
+    head = [""]
+    for column in block.columns:
+        head += [f"{column}: {titles[0]}", *titles[1:]]
+    head.append("what differs")
+    rows = []
+    for line in block.lines:
+        row = [line.title]
+        for cell in line.cells:
+            count = str(cell.runs or "")
+            row += [_paper(cell)] * has_paper + [_ours(cell), count]
+            row += [_difference(cell)] * has_differences
+        rows.append([*row, line.differs])
+    return [head, ["---"] * len(head), *rows]
+
+
+def _paper(cell: Cell) -> str:
     """Four digits, as the paper prints them; "" where there is none."""
-    return "" if value is None else f"{value:.4f}"
+    if cell.place.paper is None:
+        return ""
+    return f"{cell.place.paper:.4f}{f' {QUOTED}' if cell.place.is_quoted else ''}"
 
 
-def ours(cell: Cell) -> str:
+def _ours(cell: Cell) -> str:
     """Mean ± standard deviation; "" without runs."""
     if cell.mean is None:
         return ""
-    digits = 4 if cell.is_time else 3
+    digits = 4 if cell.place.score == HOURS else 3
     spread = "" if cell.std is None else f" ± {cell.std:.{digits}f}"
     return f"{cell.mean:.{digits}f}{spread}"
 
 
-def difference(cell: Cell) -> str:
-    """Ours minus the paper's; "" where one is missing."""
-    return "" if cell.difference is None else _signed(cell.difference)
-
-
-def ends(cell: Cell) -> str:
-    """The interval of the difference."""
-    if cell.low is None or cell.high is None:
+def _difference(cell: Cell) -> str:
+    """Ours minus the paper's with its interval; "" where one is missing."""
+    if cell.difference is None:
         return ""
-    return f"{_signed(cell.low)} to {_signed(cell.high)}"
+    text = _signed(cell.difference)
+    text = f"**{text}**" if cell.is_apart else text
+    return f"{text} [{' to '.join(map(_signed, cell.ends))}]" if cell.ends else text
 
 
 def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-# --- Markdown ------------------------------------------------------------------------
-
-
-def markdown(
-    found: Sequence[Section],
-    commands: Sequence[str],
-    unfinished: Mapping[str, str],
-) -> str:
-    """The page as Markdown."""
-    why = published.document()["quoted"]["why"]
-    lines = [
-        "# The paper's tables",
-        "",
-        "Written by `python launch.py tables`. " + INTERVALS,
-        "",
-        f"{QUOTED} {why}.",
-        "",
-    ]
-    for section in found:
-        lines += [f"## {section.title}", "", section.about, ""]
-        for block in section.blocks:
-            lines += [f"### {block.title}", ""]
-            if block.missing:
-                lines += [block.missing, ""]
-            lines += _markdown_table(block)
-            lines += [*(f"- {note}" for note in block.notes), ""]
-    if unfinished:
-        lines += ["## Not finished", ""]
-        lines += [f"- `{name}`: {reason}" for name, reason in unfinished.items()]
-        lines.append("")
-    if commands:
-        lines += ["## Commands", ""]
-        lines += [f"{n}. `{text}`" for n, text in enumerate(commands, 1)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _markdown_table(block: Block) -> list[str]:
-    if block.texts:
-        head: list[str] = ["", *block.columns]
-        rows = [list(row) for row in block.texts]
-    else:
-        head = [""]
-        for column in block.columns:
-            titles = ["paper"] if block.has_paper else []
-            titles += ["ours", "n"]
-            titles += ["difference"] if block.has_differences else []
-            head += [f"{column}: {titles[0]}", *titles[1:]]
-        head.append("what differs")
-        rows = [_markdown_row(line, block) for line in block.lines]
-    return [
-        *(_piped(row) for row in (head, ["---"] * len(head), *rows)),
-        "",
-    ]
-
-
-def _markdown_row(line: Line, block: Block) -> list[str]:
-    row = [f"{line.title} (critical)" if line.is_critical else line.title]
-    for cell in line.cells:
-        mark = f" {QUOTED}" if cell.is_quoted and cell.paper is not None else ""
-        apart = difference(cell)
-        apart = f"**{apart}**" if apart and cell.is_apart else apart
-        interval = f" [{ends(cell)}]" if ends(cell) else ""
-        count = str(cell.runs) if cell.runs else ""
-        row += [number(cell.paper) + mark] if block.has_paper else []
-        row += [ours(cell), count]
-        row += [apart + interval] if block.has_differences else []
-    return [*row, line.differs]
-
-
-def _piped(row: Sequence[Any]) -> str:
-    return "| " + " | ".join(str(value).replace("|", "\\|") for value in row) + " |"
+def _piped(row: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in row) + " |"

@@ -7,15 +7,14 @@ import pathlib
 import miniatures
 import numpy as np
 import pytest
-from launching import ROOT, TINY, launch, launched, run_code
+from launching import TINY, launch, launched, run_code
+from paper_runs import write_run
 
 from cloc_jax.cli import tables, tables_flags
 from cloc_jax.data import datasets
-from cloc_jax.paper import table_rows, tables_page
-from cloc_jax.paper.tables import summaries, table_job, table_plans
-from cloc_jax.paper.tables.table_plans import Request
+from cloc_jax.paper import table_plans, table_rows, table_summaries, tables_page
+from cloc_jax.paper.table_plans import Request
 from cloc_jax.runtime import files, sharding
-from cloc_jax.scoring import predictions
 from cloc_jax.training import assembly
 
 
@@ -36,7 +35,7 @@ def settings(planned):
 
 def test_flags_name_what_there_is():
     assert tables_flags.TABLES == tuple(table_rows.TABLES)
-    assert tables_flags.METHODS == tuple(table_rows.METHODS)
+    assert tables_flags.METHODS == tuple(table_summaries.METHODS)
     assert sorted(tables_flags.DATASETS) == sorted(datasets.DATASETS)
 
 
@@ -69,12 +68,9 @@ def test_each_table_trains_what_the_paper_compares():
     assert config["biased ce"].data.relabel == ("1>2:0.6", "2>1:0.3")
     assert config["biased cloc controlled 1"].method.cloc.margins[1] == 1.0
     assert not config["cloc"].data.relabel
-    config = {p.setting: p.config for p in plan(["ablations", "collapse"]).plans}
+    config = {p.setting: p.config for p in plan(["ablations"]).plans}
     assert config["cloc ones"].method.cloc.margins == 1.0
     assert config["cloc shared"].method.cloc.margins == "shared"
-    long = config["collapse no early stop"]
-    assert (long.method.cloc.phases, long.method.cloc.stop_accuracy) == (1, 2.0)
-    assert long.train.patience == long.train.max_epochs
     config = {p.setting: p.config for p in plan(["backbones"]).plans}
     assert config["cloc on vgg16"].encoder.weights == "timm/vgg16.tv_in1k"
     several = plan(["controllability"], margins=(0.5, 1.5))
@@ -114,14 +110,6 @@ def test_datasets_with_folds_use_all_of_them(tmp_path):
     assert settings(plan(["classes"], ("adience",), **roots)) == ["cloc"]
 
 
-def test_the_page_in_docs_is_that_of_its_summaries(tmp_path):
-    kept = ROOT / "docs" / "tables"
-    if not kept.is_dir():
-        pytest.skip("docs has no summaries")
-    made = table_job.rebuild([kept], tmp_path, only=list(table_rows.TABLES), data=[])
-    assert made[0].read_text() == (ROOT / "docs" / tables_page.MARKDOWN).read_text()
-
-
 def test_protocols_are_settings_that_exist():
     frozen, partial, whole = (
         plan(["comparison"], protocol=name).plans[0].config.encoder
@@ -138,7 +126,7 @@ def test_protocols_are_settings_that_exist():
 
 def test_methods_with_views_of_their_own_are_known():
     mesh = sharding.make_mesh(1)
-    for name in table_rows.METHODS:
+    for name in table_summaries.METHODS:
         config = load("synthetic", "whole")
         config.method.name = name
         if name == "dino":
@@ -146,7 +134,7 @@ def test_methods_with_views_of_their_own_are_known():
         stages = assembly.build_method(config, 5, mesh).stages
         kinds = {view.augment for stage in stages for view in stage.views}
         has_own = not kinds <= {"default", "none"}
-        assert has_own == (name in table_rows.OWN_VIEWS), name
+        assert has_own == (name in table_summaries.OWN_VIEWS), name
 
 
 def test_methods_with_views_of_their_own_never_get_kept_ones():
@@ -208,7 +196,7 @@ def test_roots_are_looked_at_before_anything_is_trained(tmp_path):
         ("idrid", "koa", "adience"),
         roots={"idrid": root},
     )
-    assert {planned.entries[p.name]["dataset"] for p in planned.plans} == {"idrid"}
+    assert {planned.listed[p.name].dataset for p in planned.plans} == {"idrid"}
     assert set(planned.absent) == {"koa", "adience"}
     assert "10.17632/56rmx5bjcr.1" in planned.absent["koa"]
     assert "--root=koa=DIR" in planned.absent["koa"]
@@ -220,18 +208,16 @@ def test_roots_are_looked_at_before_anything_is_trained(tmp_path):
 
 def test_a_dry_run_counts_what_is_finished_and_says_how_long(tmp_path, capsys):
     planned = plan(["comparison"])
-    table_job.dry_run(planned, tmp_path)
-    said = capsys.readouterr().out
-    assert "4 runs, 0 finished; 4 tasks" in said and "not known yet" in said
-    for one in planned.plans[:1]:  # of CLOC
-        (tmp_path / one.name).mkdir()
-        found = {"final": {}, "seconds": {"total": 7200.0}}
-        files.write_sealed(tmp_path / one.name / "metrics.json", found)
-    table_job.dry_run(planned, tmp_path)
-    said = capsys.readouterr().out
-    assert "4 runs, 1 finished" in said
-    # One of CLOC by its own, and two of cross-entropy by what the dataset took.
-    assert "about 6.0 hours" in said
+    table_plans.dry_run(planned, tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 runs, 0 finished" in said and "besides 4 runs" in said
+    name = planned.plans[0].name
+    true = np.arange(30) % 5
+    write_run(tmp_path / name, true, true, tuple("01234"))  # takes two hours
+    (tmp_path / name / "config.json").unlink()
+    table_plans.dry_run(planned, tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 runs, 1 finished" in said and "about 6.0 hours left" in said
 
 
 def test_a_dry_run_answers_without_jax(tmp_path):
@@ -246,60 +232,41 @@ def test_a_dry_run_answers_without_jax(tmp_path):
     assert not any(tmp_path.iterdir())  # it writes nothing
 
 
-def test_no_folder_of_this_machine_is_passed_on(tmp_path):
-    run = tmp_path / "cloc"
-    run.mkdir()
-    listed = [
-        {"name": name, "setting": name, "seed": 0, "dataset": "koa"}
-        | {"protocol": "whole", "command": "launch"}
-        for name in ("cloc", "ce")
-    ]
-    assert summaries.summarize(tmp_path, listed, {}) is None  # none is finished
-    counts = np.array([[2, 1], [0, 3]])
-    scores = {
-        **dict.fromkeys(summaries.SCORES, 0.5),
-        "boundaries": {"0|1": {"error_rate": 1 / 6, "crossing_rate": 1 / 6}},
-        "confusion": counts.tolist(),
-    }
-    found = {
-        "final": {"val": scores, "test": scores},
-        "ranks": ["0", "1"],
-        "critical": ["0|1"],
-        "stages": [{"name": "fit", "title": "", "epochs": 2, "seconds": 1.0}],
-        "margins": {},
-        "readouts": {},
-        "environment": {"device": "cpu x1"},
-    }
-    files.write_sealed(run / "metrics.json", found)
-    files.write_sealed(run / "config.json", load("synthetic", "whole").to_dict())
-    images = {"train": 8, "val": 6, "test": 6}
-    about = {"images": images, "ranks": ["0", "1"], "sha256": "0"}
-    files.write_sealed(run / "dataset.json", about)
-    true, predicted = (np.repeat(a.ravel(), counts.ravel()) for a in np.indices((2, 2)))
-    names = [str(i) for i in range(6)]
-    one = predictions.Predictions(names, true, predicted, None)
-    predictions.write(run / predictions.NAME, {"val": one, "test": one}, ["0", "1"])
-    failed = {"ce": "no /home/me/koa/train, see https://example.org/a/b (/tmp/x.log)"}
-    summary = summaries.summarize(tmp_path, listed, failed)
-    assert summary["unfinished"] == {
-        "ce": "no …/train, see https://example.org/a/b (…/x.log)"
-    }
-    # One of six is wrong: as p (1 - p) / (n - 1) has it.
-    variance = summary["settings"]["cloc"]["images_variance"]["final"]
-    assert variance["accuracy"] == pytest.approx(5 / 36 / 5)
-    assert variance["error 0|1"] == variance["mae"] == variance["accuracy"]
+@pytest.mark.parametrize("damage", [lambda t: t[:99], lambda t: t.replace("0", "1")])
+def test_a_damaged_list_of_runs_is_named(tmp_path, damage):
+    table_plans._list_runs(plan(["comparison"]), tmp_path)
+    (path,) = (tmp_path / table_plans.LISTS).iterdir()
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(files.Damaged, match="move it away"):
+        table_plans.make_summaries(tmp_path)
 
 
-def test_a_page_from_summaries_that_are_none(tmp_path):
+def test_summaries_are_of_all_commands_in_a_folder(tmp_path):
+    true = np.arange(30) % 5
+    for methods in (["ce"], ["cloc", "ce"]):
+        planned = plan(
+            ["comparison"], methods=methods, seeds=1, command=" ".join(methods)
+        )
+        table_plans._list_runs(planned, tmp_path)
+        table_plans._list_runs(planned, tmp_path)  # the same command again
+    for name in planned.listed:
+        write_run(tmp_path / name, true, true, tuple("01234"))
+    (made,) = table_plans.make_summaries(tmp_path)
+    assert {n: s.commands for n, s in made.settings.items()} == {
+        "ce": ("ce",),
+        "cloc": ("cloc ce",),
+    }
+
+
+def test_names_and_summaries_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="there is none"):
-        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
-    files.write_sealed(tmp_path / "a.json", {})
-    with pytest.raises(ValueError, match="a.json is not one"):
-        table_job.rebuild([tmp_path], tmp_path, only=["comparison"], data=[])
-    with pytest.raises(ValueError, match="--weights is 'vg16=x'; .* vgg16"):
-        tables._named(["vg16=x"], "--weights", table_rows.BACKBONES)
-    with pytest.raises(ValueError, match="--root is 'moon=x'"):
-        tables._named(["moon=x"], "--root", tables_flags.DATASETS)
+        table_plans.read_merged([tmp_path])
+    for flag, text, known in (
+        ("--weights", "vg16=x", tuple(table_rows.BACKBONES)),
+        ("--root", "moon=x", tables_flags.DATASETS),
+    ):
+        with pytest.raises(ValueError, match=f"{flag} is '{text}'; .* {known[0]}"):
+            tables._named([text], flag, known)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from ml_collections import config_flags
 from tiny_runs import tiny
 
 from cloc_jax.config import default_config
-from cloc_jax.paper.tables import table_plans
+from cloc_jax.paper import table_plans
 from cloc_jax.runtime import files
 from cloc_jax.sweeps import choice, sweep, sweep_summary
 from cloc_jax.sweeps.run_plan import plan_runs

@@ -22,7 +22,7 @@ LISTED, FAILED = "sweep.json", "failed.json"
 # What lies beside runs; the last are of `tables`, which are there without any run.
 BESIDE = (
     *(FAILED, "trunk", claim_files.FOLDER, TASKS),
-    *("summaries", "tables.md", "tables.html"),
+    *("listed", "summaries", "tables.md", "tables.html"),
 )
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")

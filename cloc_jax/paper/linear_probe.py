@@ -1,8 +1,9 @@
-"""A linear probe: logistic regression on the features of a frozen encoder.
+"""Linear probes: logistic regressions on features that an encoder gives.
 
-What a method on frozen features has to beat, and for each critical boundary what a
-probe reaches that has nothing else to learn. Regularisation is chosen on the validation
-data; the test data are read once, by the one chosen.
+`probe` is what a method on frozen features has to beat, and for each critical boundary
+what a probe reaches that has nothing else to learn: its regularisation is chosen on the
+validation data; the test data are read once, by the one chosen. `neighbour_areas` says
+how well neighbouring ranks can be told apart.
 """
 
 import pathlib
@@ -14,14 +15,17 @@ import numpy as np
 from ml_collections import ConfigDict
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.data.source import KeptFeatures
 from cloc_jax.runtime.console import console, track
 from cloc_jax.runtime.files import write_sealed
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.training import assembly, encoder
+from cloc_jax.training.trained_run import TrainedRun
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # scikit-learn's C
 
@@ -107,3 +111,42 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
         )
     console.print(f"written to {folder / 'probe.json'}", soft_wrap=True)
     return result
+
+
+def neighbour_areas(config: ConfigDict, folder: RunFolder) -> list[float]:
+    """Area under the ROC curve (AUC) of each boundary, on validation images.
+
+    A logistic regression for each pair of neighbouring ranks, fitted on the training
+    images: on the features of the frozen encoder where there is one, which no margin
+    has touched, else on the embeddings of the given run.
+    """
+    parts = assembly.build(config, folder)
+    inputs, labels = {}, {}
+    for split in ("train", "val"):
+        source = parts.dataset.splits[split]
+        labels[split] = np.asarray(source.labels)
+        if config.encoder.frozen and isinstance(source, KeptFeatures):
+            inputs[split] = np.asarray(source.views[0].all())
+        else:
+            inputs[split] = TrainedRun(config, folder, parts).embed(source)
+    return probe_areas(inputs, labels, len(parts.dataset.ranks))
+
+
+def probe_areas(
+    inputs: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray], num_ranks: int
+) -> list[float]:
+    """AUC of each boundary; 0.5 where a rank has no validation image."""
+    areas = []
+    for h in range(num_ranks - 1):
+        of = {s: np.isin(labels[s], (h, h + 1)) for s in inputs}
+        above = {s: labels[s][of[s]] > h for s in inputs}
+        if any(len(np.unique(above[s])) < 2 for s in inputs):
+            areas.append(0.5)
+            continue
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(C=1e-3, max_iter=1000)
+        )
+        model.fit(inputs["train"][of["train"]], above["train"])
+        chance = model.predict_proba(inputs["val"][of["val"]])[:, 1]
+        areas.append(float(roc_auc_score(above["val"], chance)))
+    return areas

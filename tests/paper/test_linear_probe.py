@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_runs import clean
 
-from cloc_jax.paper import probe
+from cloc_jax.paper import linear_probe
 from cloc_jax.runtime import files
 
 
@@ -23,12 +23,12 @@ def test_the_best_on_validation_is_taken():
         for i, (s, n) in enumerate({"train": 60, "val": 500}.items())
     }
     tried = []
-    found = probe.fit(
+    found = linear_probe.fit(
         {s: x for s, (x, _) in splits.items()},
         {s: y for s, (_, y) in splits.items()},
         lambda: tried.append(1),
     )
-    assert len(tried) == len(probe.STRENGTHS)
+    assert len(tried) == len(linear_probe.STRENGTHS)
     assert found.accuracy[found.strength] == max(found.accuracy.values())
     assert found.model.score(*splits["val"]) == found.accuracy[found.strength]
     assert len(set(found.accuracy.values())) > 1
@@ -37,7 +37,7 @@ def test_the_best_on_validation_is_taken():
 def test_from_images_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = clean(encoder__frozen=True, head__projection=6)
-    result = probe.probe(config, tmp_path / "probe")
+    result = linear_probe.probe(config, tmp_path / "probe")
     written = (tmp_path / "probe" / "probe.json").read_text()
     assert files.unsealed(written) == result
     assert result["test"]["count"] == 14
@@ -48,4 +48,4 @@ def test_from_images_to_a_file(tmp_path, monkeypatch):
 
 def test_only_frozen_features_are_probed(tmp_path):
     with pytest.raises(ValueError, match="encoder.frozen=True"):
-        probe.probe(clean(), tmp_path)
+        linear_probe.probe(clean(), tmp_path)

@@ -1,0 +1,140 @@
+"""What the studies share: typed answers, the training of their runs, and their end.
+
+A study names the settings it compares, trains each of them with several seeds as a
+sweep does, reads what the runs wrote and leaves one JSON file, its pictures and, in the
+report of its first run, an answer. Like a sweep it goes on where it was interrupted.
+"""
+
+import dataclasses
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+
+if TYPE_CHECKING:  # who reads a study needs no code that trains runs
+    from cloc_jax.sweeps.engines import Options
+    from cloc_jax.sweeps.run_plan import Plan
+
+REMEDY = "Move it away, or repeat the study."
+KINDS = ("control", "margins", "gaps", "collapse")  # studies, by the names of files
+KEPT = "studies.json"  # evidence of several studies
+PICTURES = {"margins": "margin_study"}  # that are not called as their study
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What a study says about a claim."""
+
+    claim: str  # of `claims.CLAIMS`
+    tried: str
+    found: str
+    verdict: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """What every study says of its runs, and what people read of it."""
+
+    command: str
+    dataset: str
+    size: tuple[int, ...]
+    encoder: str
+    is_frozen: bool
+    trainable_from: str
+    seeds: int
+    sentence: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptStudies:
+    """What is left of studies whose own files are not here."""
+
+    studies: tuple[Study, ...]
+
+
+# --- runs ---
+
+
+def command() -> str:
+    """The command line that is running: the job first, without where it writes, and
+    with folders of this machine shortened."""
+    words = [re.sub(r"=/.*/", "=…/", w) for w in sys.argv[1:] if "--run=" not in w]
+    words.sort(key=lambda word: word.startswith("-"))
+    quoted = [f'"{w}"' if re.search("[|>()'; ]", w) else w for w in words]
+    return " ".join(["python launch.py", *quoted])
+
+
+def about(first: "Plan") -> dict[str, Any]:
+    """What the runs of a study were: some fields of `Study`."""
+    data, encoder = first.config.data, first.config.encoder
+    return {
+        "command": command(),
+        "dataset": data.name,
+        "size": tuple(data.size),
+        "encoder": encoder.name,
+        "is_frozen": encoder.frozen,
+        "trainable_from": encoder.trainable_from,
+    }
+
+
+def train(
+    plans: "Sequence[Plan]", folder: pathlib.Path, options: "Options"
+) -> "dict[str, list[Plan]]":
+    """Trains and scores the runs that are not finished; all of them by setting."""
+    from cloc_jax.sweeps import run_plan
+    from cloc_jax.sweeps.engines import carry_out
+
+    carry_out(plans, folder, options)
+    for plan in plans:
+        if not RunFolder(folder / plan.name).metrics.exists():
+            raise ValueError(
+                f"the run {folder / plan.name} did not finish, so the study has no "
+                "answer yet; what it printed above says why."
+            )
+    # Workers resolve plans for themselves.
+    is_done = options.is_in_process
+    return run_plan.by_setting(
+        plans if is_done else list(map(run_plan.resolved, plans))
+    )
+
+
+def finish(
+    folder: pathlib.Path,
+    name: str,
+    study: Study,
+    first: "Plan",
+    draw: Callable[[pathlib.Path, Mapping[str, Any]], None] | None = None,
+) -> None:
+    """Writes a study, its picture, and the report of its first run, which shows it.
+
+    Args:
+      folder: of the study.
+      name: of KINDS.
+      study: what it found.
+      first: the run that stands for it.
+      draw: its picture, from the study as plain data; None for no picture.
+    """
+    from cloc_jax.report import finished_run
+    from cloc_jax.training import assembly
+    from cloc_jax.training.trained_run import TrainedRun
+
+    plain = typed_json.to_plain(study)
+    if draw:
+        draw(folder / f"{PICTURES.get(name, name)}.png", plain)
+    files.write_sealed(folder / f"{name}.json", plain)
+    run = RunFolder(folder / first.name)
+    parts = assembly.build(first.config, run)
+    finished_run.write_results(TrainedRun(first.config, run, parts), parts)
+    for text in (study.sentence, *study.notes, *study.warnings):
+        console.print(text, soft_wrap=True)
+    console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)

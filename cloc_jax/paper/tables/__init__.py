@@ -1,1 +1,0 @@
-"""The paper's tables: their runs, summaries of these, and the page."""

@@ -1,0 +1,303 @@
+"""From studies and the runs behind the tables to verdicts on the paper's claims."""
+
+import dataclasses
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+from launching import ROOT, launch, run_code
+from paper_runs import ABOUT_STUDY, full, listed, write_run
+
+from cloc_jax.paper import claims, table_summaries
+from cloc_jax.paper.studies import Evidence, Study
+from cloc_jax.runtime import files, typed_json
+from cloc_jax.scoring import intervals
+
+RANKS = ["0", "1", "2"]
+TRUE = np.arange(150) % 3
+WRONG = {  # share of rank 1 that each setting gets wrong
+    "cloc": 0.3,
+    "ce": 0.9,
+    "orcnn": 0.3,
+    "cloc shared": 0.6,
+    "cloc controlled 1": 0.05,
+    "biased cloc": 0.5,
+    "biased ce": 0.2,
+    "biased cloc controlled 1": 0.1,
+}
+
+
+def predicted(share_wrong, seed=0):
+    """Every image of rank 1 has a place in a queue; that share of it is called 2."""
+    place = np.argsort(np.argsort(np.random.default_rng(seed).random(len(TRUE))))
+    return np.where((TRUE == 1) & (place < share_wrong * len(TRUE)), 2, TRUE)
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    runs = []
+    for setting, share in WRONG.items():
+        for seed in range(3):
+            # Seeds differ a little; the queue of images is the same for all settings.
+            margin = 1.0 if "controlled" in setting else 0.6
+            runs.append(listed(f"{setting}, {seed}", setting, seed))
+            write_run(
+                folder / runs[-1].name,
+                TRUE,
+                predicted(share + 0.02 * seed),
+                RANKS,
+                has_phase_one="cloc" in setting,
+                margins={"0|1": 0.6, "1|2": margin},
+            )
+    return table_summaries.summarize(folder, runs, {})
+
+
+def found(summary, claim):
+    return [one for one, _ in claims.of_tables(summary) if one.claim == claim]
+
+
+def changed(summary, names, **changes):
+    """The summary with settings changed."""
+    settings = dict(summary.settings)
+    for name in names:
+        settings[name] = dataclasses.replace(settings[name], **changes)
+    return dataclasses.replace(summary, settings=settings)
+
+
+# --- evidence of tables ---
+
+
+def test_without_pairs_the_interval_is_wider_and_says_so(summary):
+    alone = changed(summary, summary.settings, paired_variance=None)
+    widths = []
+    for study, more in ((summary, ""), (alone, ", images not paired")):
+        [evidence] = found(study, "beats_cross_entropy")
+        assert evidence.tried == f"CLOC against Cross-entropy{more}"
+        *_, ends = claims._difference(study, "cloc", "ce", "accuracy")
+        widths.append(ends.high - ends.low)
+    assert 0 < widths[0] < widths[1]
+
+
+def test_one_fold_against_several_has_no_interval(summary):
+    no_images = {"paired_variance": None, "images_variance": None}
+    study = changed(summary, ["ce"], **no_images)
+    assert found(study, "beats_cross_entropy")[0].verdict == "not shown"
+    *_, ends = claims._difference(study, "cloc", "ce", "accuracy")
+    assert np.isnan(ends).all()
+
+
+def test_differences_are_those_of_paired_images(summary):
+    kept = summary.settings["ce"].paired_variance
+    assert kept["with"] == "cloc"
+    right = [
+        np.mean([predicted(WRONG[name] + 0.02 * s) == TRUE for s in range(3)], 0)
+        for name in ("ce", "cloc")
+    ]
+    expected = (right[0] - right[1]).var(ddof=1) / len(TRUE)
+    assert kept["accuracy"] == pytest.approx(expected)
+    # Of the same images one setting errs on those of the other and more, so that the
+    # difference is surer than two samples would tell.
+    apart = sum(
+        summary.settings[n].images_variance["final"]["accuracy"] for n in ("ce", "cloc")
+    )
+    assert kept["accuracy"] < apart
+    assert summary.settings["biased ce"].paired_variance["with"] == "biased cloc"
+    assert summary.settings["cloc"].paired_variance is None
+
+
+def test_a_margin_that_was_not_raised_is_no_evidence(summary):
+    assert len(found(summary, "neighbour_errors")) == 1
+    runs = tuple(
+        dataclasses.replace(run, margins={"1|2": 0.5})
+        for run in summary.settings["cloc controlled 1"].runs
+    )
+    study = changed(summary, ["cloc controlled 1"], runs=runs)
+    assert not found(study, "neighbour_errors")
+
+
+def test_with_biased_labels_only_the_first_boundary_is_fixed(summary):
+    study = dataclasses.replace(summary, critical=("1|2", "0|1"))
+    tried = [e.tried for e in found(study, "biased_crossings")]
+    assert tried == ["1|2, cloc controlled 1"]
+
+
+def test_scores_that_disagree_are_both_named():
+    evidence = claims._by_scores(
+        "own_margins",
+        "a against b",
+        {
+            "accuracy": (0.7, 0.6, intervals.Interval(0.05, 0.15)),
+            "mae": (0.5, 0.5, intervals.Interval(-0.1, 0.1)),
+        },
+    )
+    assert evidence.verdict == "holds (accuracy), not shown (MAE)"
+
+
+@pytest.mark.parametrize(
+    ("ends", "lower", "higher"),
+    [
+        ((-0.2, -0.1), "holds", "does not hold"),
+        ((0.1, 0.2), "does not hold", "holds"),
+        ((-0.1, 0.1), "not shown", "not shown"),
+        ((math.nan, math.nan), "not shown", "not shown"),
+        ((None, None), "not shown", "not shown"),
+    ],
+)
+def test_verdicts(ends, lower, higher):
+    assert claims.verdict_on(ends, is_lower_better=True) == lower
+    assert claims.verdict_on(ends, is_lower_better=False) == higher
+
+
+# --- the page ---
+
+STUDY = Study(
+    **ABOUT_STUDY,
+    seeds=3,
+    evidence=(Evidence("precautions", "phase one", "0 of 3 fell.", "holds"),),
+)
+
+
+def write_study(folder, study=STUDY, name="collapse.json"):
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_sealed(folder / name, typed_json.to_plain(study))
+
+
+def page(folder, target):
+    claims.write_claims(folder, target)
+    return target.read_text()
+
+
+def section(text, title):
+    return next(part for part in text.split("## ") if part.startswith(title))
+
+
+def test_the_page_in_docs_is_that_of_its_files(tmp_path):
+    docs = ROOT / "docs" / "paper"
+    (tmp_path / "none").mkdir()
+    for path in docs.glob("*.json"):
+        (tmp_path / path.name).symlink_to(path)
+    made = page(tmp_path / "none", tmp_path / "claims.md")
+    assert made == (docs / "claims.md").read_text()
+
+
+def test_page_of_claims_from_a_summary(summary, tmp_path):
+    table_summaries.write_summaries([summary], tmp_path / "runs" / "summaries")
+    assert claims.write_claims(tmp_path / "runs", tmp_path / "claims.md") == 1
+    text = (tmp_path / "claims.md").read_text()
+    data = "| IDRiD, 224x224, resnet50 trained from layer4 on | 3 |"
+    better = section(text, "CLOC with learned margins")
+    assert f"{data} CLOC against Cross-entropy | accuracy 0." in better
+    assert "| holds | [1] |" in better
+    alike = section(text, "CLOC outperforms existing")
+    assert "against ORCNN" in alike and "| not shown |" in alike
+    assert "Cross-entropy" not in alike
+    biased = section(text, "Trained on biased labels, CLOC")
+    assert "| does not hold |" in biased and "SimCLR" not in biased
+    for title in ("A larger margin fixed", "With biased training labels a", "A margin"):
+        assert "| holds |" in section(text, title)
+    phases = section(text, "Phase two")
+    assert "difference +0.100" in phases and "| holds |" in phases
+    assert "Not tested: needs a GPU" in section(text, "CLOC outperforms other methods")
+    assert "1. `python launch.py tables`" in text
+
+
+@pytest.mark.parametrize(
+    ("protocol", "trained"),
+    [
+        ("frozen", "frozen resnet50"),
+        ("partial", "resnet50 trained from layer4 on"),
+        ("whole", "resnet50 trained whole"),
+    ],
+)
+def test_rows_say_which_part_of_the_encoder_was_trained(protocol, trained, tmp_path):
+    table_summaries.write_summaries([full(protocol=protocol)], tmp_path / "a")
+    changes = {
+        "is_frozen": protocol == "frozen",
+        "trainable_from": "layer4" if protocol == "partial" else "",
+    }
+    write_study(tmp_path / "b", dataclasses.replace(STUDY, **changes))
+    text = page(tmp_path, tmp_path / "claims.md")
+    assert f"| IDRiD, 224x224, {trained} | 3 |" in text
+    assert f"| KOA, 120x200, {trained} | 3 |" in text
+
+
+def test_a_row_names_the_commands_of_its_own_settings(tmp_path):
+    made = full(fields={"commands": ("first", "second", "of no finished run")})
+    made = changed(made, made.settings, commands=("first",))
+    made = changed(made, ["supcon"], commands=("second",))
+    table_summaries.write_summaries([made], tmp_path / "runs")
+    text = page(tmp_path / "runs", tmp_path / "claims.md")
+    rows = [line for line in text.splitlines() if "| CLOC against " in line]
+    both = [row for row in rows if row.endswith("| [1], [2] |")]
+    assert len(both) == 1 and "CLOC against SupCon" in both[0]
+    assert all(row.endswith("| [1] |") for row in rows if row not in both)
+    assert text.endswith("1. `first`\n2. `second`\n")
+
+
+def test_studies_beside_the_page_count_unless_their_command_ran_again(tmp_path):
+    target = tmp_path / "claims.md"
+    gaps = dataclasses.replace(STUDY, command="python launch.py gaps")
+    kept = {"studies": [typed_json.to_plain(STUDY), typed_json.to_plain(gaps)]}
+    files.write_sealed(tmp_path / "studies.json", kept)
+    again = Evidence("precautions", "phase one", "1 of 3 fell.", "holds")
+    write_study(tmp_path / "runs", dataclasses.replace(STUDY, evidence=(again,)))
+    text = page(tmp_path / "runs", target)
+    rows = section(text, "Softplus").split("\n| ")[2:]
+    assert ["0 of 3 fell." in row for row in rows] == [True, False]
+    assert "1. `python launch.py gaps`\n2. `python launch.py control" in text
+    assert page(tmp_path / "runs", target) == text  # its own page is written again
+
+
+def test_no_other_file_is_written_over(tmp_path):
+    write_study(tmp_path / "runs")
+    others = {"thesis.md": b"# Claims\n\nmine", "x.png": b"\x89PNG", "empty.md": b""}
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe.md")
+    for name in (*others, "runs", "pipe.md"):
+        with pytest.raises(FileExistsError, match=f"{name} exists and is no page"):
+            claims.write_claims(tmp_path / "runs", tmp_path / name)
+    assert {name: (tmp_path / name).read_bytes() for name in others} == others
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text[:100], "it is not valid JSON"),
+        (lambda text: text.replace('"seeds": 3', '"seeds": 4'), "its checksum"),
+        (lambda text: json.dumps(files.sealed({})), "studies[0].command is missing"),
+        (
+            lambda text: json.dumps(
+                files.sealed(json.loads(text.replace("precautions", "moon")))
+            ),
+            "it knows of a claim 'moon'",
+        ),
+    ],
+)
+def test_a_damaged_study_is_named(damage, said, tmp_path):
+    write_study(tmp_path / "runs")
+    path = tmp_path / "runs" / "collapse.json"
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(files.Damaged) as error:
+        claims.write_claims(tmp_path / "runs", tmp_path / "claims.md")
+    assert str(error.value).startswith(f"{path} is damaged: ")
+    assert said in str(error.value)
+
+
+def test_claims_start_light_and_end_with_a_sentence(tmp_path):
+    (tmp_path / "runs").mkdir()
+    ended = launch("claims", "--run=runs", cwd=tmp_path)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+    assert "error: runs holds no study; run `launch.py control`" in ended.stderr
+    heavy = {"jax", "flax", "grain", "matplotlib", "sklearn", "cv2"}
+    code = (
+        "import sys\nfrom cloc_jax.paper import claims\n"
+        f"assert not {heavy!r} & set(sys.modules)\n"
+        "rooms = {n.split('.')[1] for n in sys.modules if n.startswith('cloc_jax.')}\n"
+        "assert rooms <= {'paper', 'runtime', 'scoring'}, rooms\n"
+    )
+    process = run_code(code, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
