@@ -5,7 +5,7 @@ import numpy as np
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference
-from cloc_jax.training import assembly, encoder, epoch_end
+from cloc_jax.training import assembly, encoder, run
 
 
 def untrained_run(config, path):
@@ -25,15 +25,12 @@ def untrained_run(config, path):
     labels = {name: source.labels for name, source in splits.items()}
     support = inference.fit_support(parts.method, graph, state, embed, labels)
     for stage in parts.method.stages:
-        epoch_end.hand_over(
-            folder,
-            stage,
-            state,
-            support,
-            epochs=1,
-            steps=1,
-            rule="max_epochs",
-            reason="it was made for a test",
-            seconds=0.0,
-        )
+        record = {
+            "epoch": 1,
+            "step": 1,
+            "rule": "max_epochs",
+            "reason": "it was made for a test",
+            "seconds": 0.0,
+        }
+        run.hand_over(folder, stage.name, state, support, record)
     return folder

@@ -14,7 +14,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import launch
 from cloc_jax.scoring import inference
-from cloc_jax.training import loop
 
 NUMBER, STAGE, PLACE = os.environ["CLOC_KILL"].split()
 stage_of_now = ""
@@ -24,25 +23,21 @@ def die():
     os.kill(os.getpid(), getattr(signal, NUMBER))
 
 
-class KilledStage(loop.StageRun):
-    def __init__(self, run, record):
-        super().__init__(run, record)
+class KilledRun(run.RunCallbacks):
+    def begin_stage(self, at):
         global stage_of_now
-        stage_of_now = self.stage.name
-        step_fn = self.step_fn
+        stage_of_now = at.stage.name
+        super().begin_stage(at)
 
-        def step(carry, batch):
-            if stage_of_now == STAGE and str(self.step) == PLACE:
-                die()
-            return step_fn(carry, batch)
-
-        self.step_fn = step
-
-    def _hand_over(self):
-        record = super()._hand_over()
-        if (self.stage.name, PLACE) == (STAGE, "handed_over"):
+    def after_steps(self, at, began):
+        if stage_of_now == STAGE and str(at.step) == PLACE:
             die()
-        return record
+        super().after_steps(at, began)
+
+    def after_stage(self, at, state, support):
+        super().after_stage(at, state, support)
+        if (at.stage.name, PLACE) == (STAGE, "handed_over"):
+            die()
 
 
 def killed_over(*arguments, original=inference.over, **options):
@@ -51,6 +46,6 @@ def killed_over(*arguments, original=inference.over, **options):
     return original(*arguments, **options)
 
 
-loop.StageRun = KilledStage
+run.RunCallbacks = KilledRun
 inference.over = killed_over
 sys.exit(launch.main(sys.argv[1:]))

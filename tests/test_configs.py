@@ -96,11 +96,8 @@ def test_an_official_recipe_builds_its_method_on_drawn_data(name):
     dataset = build_dataset(config)
     config.encoder.weights = "random"  # so that nothing is downloaded
     method = assembly.build_method(config, len(dataset.ranks), sharding.make_mesh(1))
-    for index, stage in enumerate(method.stages):
-        batches = assembly.sampler(config, dataset, stage, index)
-        assert batches.steps_per_epoch > 0
-        assembly.build_optimizer(config, stage, batches)
-        assembly.check_views(config, stage)
+    parts = assembly.check(config, dataset)
+    assert all(batches.steps_per_epoch > 0 for batches in parts.samplers)
     create = encoder.Creator(encoder.resolve(config), method)
     shapes = nnx.state(nnx.eval_shape(create.random), nnx.Param)
     assert sum(np.prod(p.shape) for p in nnx.to_flat_state(shapes).leaves) > 10_000_000

@@ -22,6 +22,8 @@ SMALL_METHODS = {
     "method__poe__samples": 3,
 }
 
+KEY = jax.random.key(0)  # of steps
+
 
 def changed(config, changes):
     """The configuration for a network that trains in no time, and with changes."""
@@ -70,8 +72,6 @@ def of_folder(root, **changes):
 def stage_parts(config, index=0):
     parts = assembly.build(config)
     stage = parts.method.stages[index]
-    sampler = assembly.sampler(config, parts.dataset, stage, index)
-    optimizer = assembly.build_optimizer(config, stage, sampler)
     graph, state = checkpoint.split_model(parts.create())
     images = np.stack([parts.dataset.splits["train"][i] for i in range(8)])
     batch = {
@@ -80,17 +80,22 @@ def stage_parts(config, index=0):
         "label": jnp.asarray([0, 0, 1, 1, 2, 2, 4, 4], jnp.int32),
         "mask": jnp.ones(8, bool),
     }
-    names = train_step.scalar_names(graph, stage, state, batch)
-    carry = train_step.first_carry(state, optimizer, names)
-    shard_params = config.mesh.shard_params
-    carry = train_step.place_carry(carry, parts.mesh, shard_params=shard_params)
+    program = program_of(config, parts, stage, index, graph, state, batch)
     batch = sharding.place_batch(batch, parts.mesh)
-    shardings = jax.tree.map(lambda x: x.sharding, carry)
-    num_steps = sampler.steps_per_epoch * stage.stop.max_epochs
-    step = train_step.make_step(
-        graph, stage, optimizer, jax.random.key(0), shardings, num_steps
+    return program.step, program.first_carry(state), batch, parts, graph
+
+
+def program_of(config, parts, stage, index, graph, state, batch):
+    return train_step.program(
+        graph,
+        stage,
+        assembly.fit_settings(config).optimizer,
+        parts.mesh,
+        steps_per_epoch=parts.samplers[index].steps_per_epoch,
+        shard_params=config.mesh.shard_params,
+        model=state,
+        batch=batch,
     )
-    return step, carry, batch, parts, graph
 
 
 def final_state(config, folder, stage):

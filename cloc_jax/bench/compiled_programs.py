@@ -98,32 +98,25 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
 
 def _step(config, stage, index, create, graph, model, mesh) -> Program:
     batch = config.train.batch_size
-    optimizer = assembly.optimizer_of(config, stage, STEPS_PER_EPOCH)
     given = _batch(config, stage, mesh)
-    names = train_step.scalar_names(graph, stage, model, given)
-
-    def first_carry(model: checkpoint.ModelState) -> train_step.Carry:
-        return train_step.first_carry(model, optimizer, names)
-
-    carry = jax.eval_shape(first_carry, model)
-    shardings = sharding.state_shardings(
-        carry, mesh, shard_params=config.mesh.shard_params
-    )
-    step = train_step.make_step(
+    program = train_step.Program(
         graph,
         stage,
-        optimizer,
-        train_step.stage_key(config.seed, index),
-        shardings,
-        STEPS_PER_EPOCH * stage.stop.max_epochs,
+        assembly.optimizer_of(config, stage, STEPS_PER_EPOCH),
+        mesh,
+        shard_params=config.mesh.shard_params,
+        num_steps=STEPS_PER_EPOCH * stage.stop.max_epochs,
+        model=model,
+        batch=given,
     )
 
     def make_carry() -> train_step.Carry:
         _, drawn = checkpoint.split_model(checkpoint.compiled_model(create.random)())
-        return sharding.place_state(first_carry(drawn), shardings)
+        return program.first_carry(drawn)
 
-    carry = jax.tree.map(_placed, carry, shardings)
-    return Program(f"step {stage.name}", step, (carry, given), batch, make_carry)
+    key = jax.eval_shape(lambda: train_step.stage_key(config.seed, index))
+    arguments = (program.shapes, given, _placed(key, sharding.copied(mesh)))
+    return Program(f"step {stage.name}", program.step, arguments, batch, make_carry)
 
 
 def _batch(config: ConfigDict, stage: methods.Stage, mesh: Mesh) -> dict[str, Any]:

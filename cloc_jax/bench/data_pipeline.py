@@ -23,7 +23,7 @@ from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Prepared
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import print_dataset
-from cloc_jax.training import assembly
+from cloc_jax.training import assembly, fit
 from cloc_jax.training.dataset import build_dataset
 
 IMAGES = 256  # read per call, at least
@@ -86,7 +86,8 @@ class Reader:
         stage = method.stages[0]
         self.train: Any = dataset.splits["train"]
         self.draws = assembly.draws(config, dataset, stage)
-        self._plan = assembly.sampler(config, dataset, stage, 0)
+        settings, labels = assembly.fit_settings(config), self.train.labels
+        self._plan = fit.samplers_of(method, labels, settings, dataset.ranks)[0]
         self._seed = (config.seed, 0)
         first = self._plan.batch(0)
         self.images_per_step = first.size

@@ -16,6 +16,7 @@ from cloc_jax.bench import compiled_programs, measurement
 from cloc_jax.bench.measurement import Cell
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import console
+from cloc_jax.training import train_step
 
 
 def bench_step(
@@ -63,12 +64,13 @@ def first_step(config: ConfigDict, ranks: int, mesh: Mesh) -> measurement.Progra
     step = next(compiled_programs.programs(config, ranks, mesh))
     assert step.make_carry is not None
     carry, batch = step.make_carry(), _random_batch(step.arguments[1], ranks)
-    program = measurement.compiled(step.function, carry, batch)
+    key = train_step.stage_key(config.seed, 0)
+    program = measurement.compiled(step.function, carry, batch, key)
     held = [carry]
 
     def call() -> None:
         # The step donates its carry, so each call starts from the last one's result.
-        held[0] = jax.block_until_ready(program.compiled(held[0], batch))
+        held[0] = jax.block_until_ready(program.compiled(held[0], batch, key))
 
     return program._replace(call=call)
 

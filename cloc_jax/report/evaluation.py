@@ -12,7 +12,7 @@ from cloc_jax.report import finished_run, html_page, unmet_margins
 from cloc_jax.runtime import processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop, run_scores
+from cloc_jax.training import assembly, run, run_scores
 from cloc_jax.training.trained_run import TrainedRun
 
 
@@ -31,7 +31,7 @@ def complete_run(
     is_first = processes.is_first()
     lock = folder.held("train", is_new=not resume)
     with lock if is_first else contextlib.nullcontext():
-        if not loop.train(config, folder, resume=resume):
+        if not run.train(config, folder, resume=resume):
             return
         saved = saved_config(folder.read_config())
         saved.mesh = config.mesh
@@ -48,8 +48,8 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     """Writes all results of a trained run, and prints the main ones."""
     console.print("evaluating on validation and test data")
     parts = assembly.build(config, folder)
-    run = TrainedRun(config, folder, parts)
-    results = finished_run.write_results(run, parts).metrics
+    trained = TrainedRun(config, folder, parts)
+    results = finished_run.write_results(trained, parts).metrics
     test = results["final"]["test"]
     qwk = "undefined" if test["qwk"] is None else f"{test['qwk']:.3f}"
     console.print(

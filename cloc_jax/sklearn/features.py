@@ -1,9 +1,13 @@
 """Ordered classes from feature vectors, as a scikit-learn classifier."""
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from flax import nnx
 from ml_collections import ConfigDict
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
@@ -11,9 +15,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from cloc_jax import methods
 from cloc_jax.config import default_config, set_fields
-from cloc_jax.scoring import metrics, predictions
-from cloc_jax.training import in_memory
+from cloc_jax.data.source import KeptFeatures
+from cloc_jax.encoders.identity import Identity
+from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.checkpoint import ModelState
+from cloc_jax.scoring import inference, metrics, predictions
+from cloc_jax.training import assembly, batches, dataset
+from cloc_jax.training.fit import NonFinite, fit
+
+EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
+# What decides a model and how it is trained.
+SECTIONS = ("method", "head", "encoder", "optimizer", "train", "mesh", "data")
 
 
 class OrdinalClassifier(ClassifierMixin, BaseEstimator):
@@ -90,11 +104,24 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
                 f"{self.classes_[present[0]]!r}."
             )
         seed = int(check_random_state(self.random_state).randint(2**31))
-        train, val = self._split(X, labels, seed)
-        self._settings = self._config().to_dict()
-        trainer = self._trainer()
-        self._learned = trainer.train(train, val, seed=seed)
-        self.n_iter_ = self._learned.epochs
+        self._settings = dataset.canonical(self._config(), *SECTIONS)
+        model = self._model()
+        try:
+            fitted = fit(
+                model.method,
+                self._split(X, labels, seed),
+                dataclasses.replace(model.settings, seed=seed),
+                create=functools.partial(model.create, np.uint32(seed)),
+                ranks=[str(label) for label in self.classes_],
+                mesh=model.mesh,
+            )
+        except NonFinite as error:
+            raise NonFinite(
+                f"{error} Scale the features, such as by StandardScaler in a pipeline, "
+                "or use a smaller learning_rate."
+            ) from None
+        self._leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(fitted.state)]
+        self._support, self.n_iter_ = fitted.support, fitted.epochs
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -116,9 +143,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         reference points of gol.
         """
         check_is_fitted(self)
-        trainer = self._trainer()
+        model = self._model()
         names = metrics.boundary_names([str(c) for c in self.classes_])
-        for readout in trainer.readouts(trainer.state(self._learned)).values():
+        arrays = jax.tree.map(jax.numpy.asarray, model.state(self._leaves))
+        learned = model.method.readouts(checkpoint.merge_model(model.graph, arrays))
+        for readout in learned.values():
             if readout.per == "boundary":
                 values = np.asarray(readout.values).tolist()
                 return dict(zip(names, values, strict=True))
@@ -130,27 +159,35 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
     def _predicted(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float32, reset=False)
-        trainer, learned = self._trainer(), self._learned
-        return trainer.predict(trainer.state(learned), learned.support, X)
+        model = self._model()
+        state, support = model.state(self._leaves), self._support
+        predictor = inference.predictor(model.graph, model.method, model.mesh)
+        return batches.Features(batches.given(X), model.mesh).over(
+            lambda rows: predictor(state, rows, support),
+            model.settings.eval_batch_size,
+        )
 
     def _split(
         self, X: np.ndarray, labels: np.ndarray, seed: int
-    ) -> tuple[in_memory.Rows, in_memory.Rows]:
+    ) -> dict[str, KeptFeatures]:
         """Training and validation rows, the latter stratified."""
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction}; use 0 or more, "
                 "below 1."
             )
-        whole = in_memory.Rows(X, labels)
+        whole = batches.given(X, labels)
         held = int(self.validation_fraction * len(labels))
         counts = np.bincount(labels)
         if held < np.count_nonzero(counts) or counts[counts > 0].min() < 2:
-            return whole, whole
+            return {"train": whole, "val": whole}
         parts = train_test_split(
             X, labels, test_size=held, stratify=labels, random_state=seed
         )
-        return in_memory.Rows(parts[0], parts[2]), in_memory.Rows(parts[1], parts[3])
+        return {
+            "train": batches.given(parts[0], parts[2]),
+            "val": batches.given(parts[1], parts[3]),
+        }
 
     def _config(self) -> Any:
         config = default_config()
@@ -167,9 +204,42 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         set_fields(config, self.settings or {})
         return config
 
-    def _trainer(self) -> in_memory.Trainer:
-        config = ConfigDict(self._settings)
-        return in_memory.trainer(config, self.n_features_in_, len(self.classes_))
+    def _model(self) -> "_Model":
+        return _model(self._settings, self.n_features_in_, len(self.classes_))
+
+
+class _Model:
+    """A method on feature vectors, whatever the rows and the seed."""
+
+    def __init__(self, config: ConfigDict, num_features: int, num_ranks: int):
+        self.mesh = sharding.make_mesh(1)
+        self.method = assembly.build_method(config, num_ranks, self.mesh)
+        for stage in self.method.stages:
+            if any(view != methods.View() for view in stage.views):
+                raise ValueError(
+                    f"method {config.method.name} compares augmented images, which "
+                    "feature vectors do not have; use another one, such as cloc."
+                )
+
+        def make(seed: Any = 0) -> nnx.Module:
+            rngs = nnx.Rngs(jax.random.key(seed))
+            return self.method.init(Identity(num_features, is_signed=True), rngs)
+
+        self.create = checkpoint.compiled_model(make)
+        self.graph, like = checkpoint.split_model(nnx.eval_shape(make))
+        self._tree = jax.tree.structure(like)
+        self.settings = dataclasses.replace(
+            assembly.fit_settings(config), epoch_steps=EPOCH_STEPS
+        )
+
+    def state(self, leaves: list[np.ndarray]) -> ModelState:
+        """The model of these arrays."""
+        return jax.tree.unflatten(self._tree, leaves)
+
+
+@functools.lru_cache(maxsize=64)
+def _model(text: str, num_features: int, num_ranks: int) -> _Model:
+    return _Model(dataset.from_canonical(text), num_features, num_ranks)
 
 
 def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:

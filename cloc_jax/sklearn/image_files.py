@@ -26,7 +26,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.sklearn.features import ordered_classes
-from cloc_jax.training import loop
+from cloc_jax.training import run as run_training
 from cloc_jax.training.dataset import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
@@ -123,7 +123,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             config.data.prepared = str(run.path.parent / "prepared")
         before, console.quiet = console.quiet, not self.verbose
         try:
-            loop.train(config, run, resume=False)
+            run_training.train(config, run, resume=False)
             if self.run:
                 evaluation.evaluate(_read(run), run)
         finally:

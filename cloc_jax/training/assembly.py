@@ -3,6 +3,8 @@
 Every setting is checked here, before anything is compiled.
 """
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import optax
@@ -16,13 +18,21 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, KeptFeatures, augmented
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import encoder, kept_features, optimizer
+from cloc_jax.training import (
+    encoder,
+    fit,
+    kept_features,
+    optimizer,
+    train_step,
+)
 from cloc_jax.training.dataset import (
     augmentation,
     build_dataset,
+    built_dataset,
+    canonical,
     check_critical,
     describe,
-    permuted,
+    from_canonical,
 )
 
 
@@ -33,6 +43,7 @@ class Parts(NamedTuple):
     method: methods.Method
     create: encoder.Creator  # the model as it starts
     mesh: Mesh
+    samplers: Sequence[samplers.Sampler]  # the training batches of each stage
     critical: tuple[str, ...]
     trunk: kept_features.Trunk | None  # frozen parts the dataset went through
 
@@ -52,12 +63,10 @@ def build(
     `folder` is that of a run which has begun: its frozen parts are used again.
     `dataset` is what `build_dataset` gave, where it was called already.
     """
-    encoder.check(config)
     parts = check(config, dataset or build_dataset(config))
     if not encoder.entrance(config):
         return parts
-    trunk = encoder.build_trunk(config, parts.mesh, folder)
-    derived = encoder.derive(config, parts.dataset, trunk)
+    derived, trunk = encoder.kept(config, parts.dataset, parts.mesh, folder)
     return parts._replace(dataset=derived, trunk=trunk)
 
 
@@ -70,29 +79,64 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     check_critical(config, dataset.ranks)
     mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
-    for index, stage in enumerate(method.stages):
-        build_optimizer(config, stage, sampler(config, dataset, stage, index))
+    labels = dataset.splits["train"].labels
+    made = fit.samplers_of(method, labels, fit_settings(config), dataset.ranks)
+    for stage, batches in zip(method.stages, made, strict=True):
+        optimizer_of(config, stage, batches.steps_per_epoch)
         check_views(config, stage)
     create = encoder.Creator(config, method, mesh.size)
     nnx.eval_shape(create.random)  # the encoder's own checks
-    return Parts(dataset, method, create, mesh, tuple(config.data.critical), None)
+    critical = tuple(config.data.critical)
+    return Parts(dataset, method, create, mesh, made, critical, None)
 
 
-def with_method(parts: Parts, config: ConfigDict) -> Parts:
-    """The parts of a configuration that differs in its method's settings or seed.
+def forget() -> None:
+    """Frees what this process keeps for further runs: data, features, programs."""
+    _method.cache_clear()
+    built_dataset.cache_clear()
+    encoder.forget()
+    train_step.PROGRAMS.clear()
 
-    Its training labels may be permuted, those of `parts` are as they came.
-    """
-    method = build_method(config, len(parts.dataset.ranks), parts.mesh)
-    return parts._replace(
-        dataset=permuted(parts.dataset, config.data.permute),
-        method=method,
-        create=encoder.Creator(config, method, parts.mesh.size),
+
+def fit_settings(config: ConfigDict) -> fit.Settings:
+    """The settings that `fit` takes."""
+    optimizer_settings = config.optimizer.to_dict()
+    optimizer_settings.pop("encoder_learning_rate")  # it is in the stages' groups
+    return fit.Settings(
+        seed=config.get("seed", 0),
+        batch_size=config.train.batch_size,
+        sampling=config.train.sampling,
+        optimizer=optimizer_settings,
+        eval_batch_size=config.train.eval_batch_size,
+        threads=config.data.threads,
+        shard_params=config.mesh.shard_params,
     )
 
 
 def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Method:
-    """The configured method for that many ranks, its losses spread over a mesh."""
+    """The configured method for that many ranks, its losses spread over a mesh.
+
+    Margins of CLOC are numbers in the model's state, and only `init` and `readouts`
+    know them. All else is the very same functions for all margins, so that runs which
+    differ in them share what is compiled.
+    """
+    sections = ("method", "head", "encoder", "train", "optimizer")
+    make = methods.METHODS.get(config.method.name)
+    text = canonical(config, *sections)
+    method = _method(text, make, num_ranks, mesh)
+    if config.method.name != "cloc":
+        return method
+    common = config.method.cloc.to_dict() | {"margins": "learn", "rho": 0.0}
+    text = canonical(config, *sections, method={"cloc": common})
+    same = _method(text, make, num_ranks, mesh)
+    return same._replace(init=method.init, readouts=method.readouts)
+
+
+@functools.lru_cache(maxsize=32)
+def _method(
+    text: str, make: Callable | None, num_ranks: int, mesh: Mesh
+) -> methods.Method:
+    config = from_canonical(text)
     name, train = config.method.name, config.train
     settings = config.method[name].to_dict() if name in methods.METHODS else {}
     if "algorithm" in settings:
@@ -197,37 +241,14 @@ def loss_form(config: ConfigDict, mesh: Mesh) -> str:
     return losses.choose_algorithm(batch, platform, anchors=-(-batch // mesh.size))
 
 
-def sampler(
-    config: ConfigDict, dataset: Dataset, stage: methods.Stage, index: int
-) -> samplers.Sampler:
-    """The training batches of a stage."""
-    return samplers.make(
-        stage.sampler,
-        dataset.splits["train"].labels,
-        config.train.batch_size,
-        mode=config.train.sampling,
-        seed=(config.seed, index),
-        ranks=dataset.ranks,
-    )
-
-
-def build_optimizer(
-    config: ConfigDict, stage: methods.Stage, batches: samplers.Sampler
-) -> optax.GradientTransformation:
-    """The optimizer of a stage."""
-    return optimizer_of(config, stage, batches.steps_per_epoch)
-
-
 def optimizer_of(
     config: ConfigDict, stage: methods.Stage, steps_per_epoch: int
 ) -> optax.GradientTransformation:
     """The optimizer of a stage with epochs of so many steps."""
-    settings = config.optimizer.to_dict()
-    settings.pop("encoder_learning_rate")  # it is in the stage's groups already
     return optimizer.build(
         stage.trains,
         methods.group_of,
         steps_per_epoch=steps_per_epoch,
         epochs=stage.stop.max_epochs,
-        **(settings | dict(stage.optimizer)),
+        **(dict(fit_settings(config).optimizer) | dict(stage.optimizer)),
     )

@@ -1,9 +1,12 @@
 """From a configuration to a dataset: loaded, prepared, and described."""
 
+import contextlib
+import functools
 import hashlib
 import json
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +24,49 @@ DIGITS = 16  # of a digest that a run keeps: 64 bits
 
 
 def build_dataset(config: ConfigDict) -> Dataset:
-    """The prepared dataset of a configuration, whatever its encoder."""
-    dataset = prepare(load(config), config)
+    """The prepared dataset of a configuration, whatever its encoder.
+
+    Read once by a process, unless settings or files have changed since.
+    """
+    check_data(config)
+    text = canonical(config, "data", "augment", data={"permute": 0})
+    return permuted(built_dataset(text, file_state(config)), config.data.permute)
+
+
+@functools.lru_cache(maxsize=2)
+def built_dataset(text: str, files: str) -> Dataset:
+    """The dataset of settings as text, and of files in that state."""
+    config = from_canonical(text)
+    dataset = prepare(_load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
-    return permuted(dataset, config.data.permute)
+    return dataset
+
+
+def file_state(config: ConfigDict) -> str:
+    """A fingerprint of the files that a dataset is read from, without reading them."""
+    data, mark = config.data, hashlib.sha256()
+    kept = prepared_folder(config)
+    names = sorted(os.listdir(kept)) if kept.is_dir() else []
+    mark.update(json.dumps([str(kept), names]).encode())
+    for place in filter(None, (data.root, data.csv, data.landmarks)):
+        top = os.path.expanduser(place)
+        below = [os.path.join(d, f) for d, _, files in os.walk(top) for f in files]
+        for path in sorted([top, *below]):
+            with contextlib.suppress(OSError):  # named when it is read
+                known = os.stat(path)
+                mark.update(f"{path} {known.st_size} {known.st_mtime_ns}".encode())
+    return mark.hexdigest()
+
+
+def check_data(config: ConfigDict) -> None:
+    """ValueError where there is no such dataset, or a setting makes no sense."""
+    if config.data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {config.data.name!r}; this version has "
+            f"{', '.join(DATASETS)}. Use --config=configs/folder.py for your own "
+            "images."
+        )
+    check_settings(config)
 
 
 def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
@@ -56,13 +98,12 @@ def permuted(dataset: Dataset, number: int) -> Dataset:
 
 def load(config: ConfigDict) -> Dataset:
     """The dataset as it comes."""
+    check_data(config)
+    return _load(config)
+
+
+def _load(config: ConfigDict) -> Dataset:
     data = config.data
-    if data.name not in DATASETS:
-        raise ValueError(
-            f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
-            "--config=configs/folder.py for your own images."
-        )
-    check_settings(config)
     return datasets.load(
         data.name,
         data.to_dict() | {"size": prepared_size(config)},
@@ -135,3 +176,26 @@ def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
         "content": {name: known for name, known in content.items() if known},
         "trunk": trunk_mark,
     }
+
+
+def canonical(config: ConfigDict, *sections: str, **changes: Mapping[str, Any]) -> str:
+    """Some sections of a configuration as text, equal where all settings are.
+
+    `changes` are settings by section that take the place of the configuration's own.
+    """
+    plain = {name: config.to_dict()[name] for name in sections}
+    for name, settings in changes.items():
+        plain[name] = plain[name] | settings
+    return json.dumps(plain, sort_keys=True)
+
+
+def from_canonical(text: str) -> ConfigDict:
+    """The sections again."""
+    return ConfigDict(_with_tuples(json.loads(text)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that configurations have."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(below) for key, below in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

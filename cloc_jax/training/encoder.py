@@ -7,6 +7,7 @@ import os
 import pathlib
 import secrets
 import shutil
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +23,20 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.encoders.weights import loading, pretrained, weight_files
-from cloc_jax.runtime import checkpoint, environment, processes, sharding
+from cloc_jax.runtime import (
+    checkpoint,
+    environment,
+    processes,
+    sharding,
+)
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
-from cloc_jax.training.dataset import augmentation
+from cloc_jax.training.dataset import (
+    augmentation,
+    canonical,
+    file_state,
+    from_canonical,
+)
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
 EXTRACTION_BATCH = 32
@@ -140,15 +151,13 @@ class Creator:
     """
 
     def __init__(self, config: ConfigDict, method: methods.Method, devices: int = 1):
-        self._config, self._method = config, method
-        self._devices = devices
-        self._compiled = checkpoint.compiled_model(self.random)
+        self._config = config
+        text = canonical(config, "encoder", "data", "augment", data={"permute": 0})
+        self.random, self._compiled = _initializer(text, method.init, devices)
 
-    def __call__(self, seed: int | None = None) -> nnx.Module:
-        """The model of the configuration's seed, or of another."""
-        model: Any = self._compiled(
-            np.uint32(self._config.seed if seed is None else seed)
-        )
+    def __call__(self) -> nnx.Module:
+        """The model of the configuration's seed."""
+        model: Any = self._compiled(np.uint32(self._config.seed))
         given = weights_of(self._config)
         first = entrance(self._config)
         if given and first != FEATURES:
@@ -158,25 +167,34 @@ class Creator:
             nnx.update(model.encoder, nnx.state(whole))
         return model
 
-    def random(self, seed: int | np.uint32 | Array = 0) -> nnx.Module:
-        """The model with everything drawn at random; may be traced."""
+
+@functools.lru_cache(maxsize=32)
+def _initializer(
+    text: str, init: Callable, devices: int
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A function of a seed that draws a model at random, and the same compiled."""
+    config = from_canonical(text)
+
+    def random(seed: int | np.uint32 | Array = 0) -> nnx.Module:
         rngs = nnx.Rngs(jax.random.key(seed))
-        first = entrance(self._config)
+        first = entrance(config)
         if first == FEATURES:
-            whole = outline(self._config)
+            whole = outline(config)
             identity = Identity(whole.features, is_signed=whole.is_signed)
-            return self._method.init(identity, rngs)
-        encoder = build(self._config, rngs)
-        kind = self._config.encoder.batch_norm
+            return init(identity, rngs)
+        encoder = build(config, rngs)
+        kind = config.encoder.batch_norm
         if kind != "global":
             layers.set_statistics(
                 encoder,
-                groups=self._devices if kind == "device" else 1,
+                groups=devices if kind == "device" else 1,
                 is_frozen=kind == "frozen",
             )
         if first:
             encoder.keep_from(first)
-        return self._method.init(encoder, rngs)
+        return init(encoder, rngs)
+
+    return random, checkpoint.compiled_model(random)
 
 
 def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
@@ -197,20 +215,70 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
     )
 
 
+def kept(
+    config: ConfigDict, dataset: Dataset, mesh: Mesh, folder: RunFolder | None
+) -> tuple[Dataset, kept_features.Trunk]:
+    """The dataset of what frozen parts make of the images, and these parts.
+
+    Args:
+      folder: of a run which has begun, whose frozen parts are used again.
+    """
+    trunk = build_trunk(config, mesh, folder)
+    train = dataset.splits["train"]
+    text = canonical(
+        config, "data", "augment", "encoder", data={"permute": 0, "threads": 0}
+    )
+    files = file_state(config) + str(environment.cache_folder())
+    derived = _KEPT.get((text, files, trunk.mark))
+    if derived is None:
+        derived = derive(config, dataset, trunk)
+        _KEPT.clear()  # only the last, since they may take much memory
+        _KEPT[text, files, trunk.mark] = derived
+    own = derived.splits["train"].with_labels(train.labels)
+    return derived._replace(splits=derived.splits | {"train": own}), trunk
+
+
+def forget() -> None:
+    """Frees features, frozen parts and compiled initialisation."""
+    _KEPT.clear()
+    _TRUNKS.clear()
+    _initializer.cache_clear()
+
+
+# What the last runs of this process were trained on.
+_KEPT: dict[tuple[str, str, str], Dataset] = {}
+_TRUNKS: dict[str, kept_features.Trunk] = {}
+
+
 def build_trunk(
     config: ConfigDict, mesh: Mesh, folder: RunFolder | None
 ) -> kept_features.Trunk:
     """The frozen parts of the encoder: those of the run, or as the weights are."""
+    place = folder.trunk() if folder else None
+    if place and place.is_dir():
+        known = [t for t in _TRUNKS.values() if (t.mark, t.mesh) == (place.name, mesh)]
+        return known[0] if known else _trunk(config, mesh, place)
+    is_drawn = config.encoder.weights in ("", "random")
+    decides = canonical(config, "encoder", "data", "augment")
+    key = f"{mesh} {config.seed if is_drawn else ''} {decides}"
+    if key not in _TRUNKS:
+        _TRUNKS.clear()
+        _TRUNKS[key] = _trunk(config, mesh, None)
+    return _TRUNKS[key]
+
+
+def _trunk(
+    config: ConfigDict, mesh: Mesh, place: pathlib.Path | None
+) -> kept_features.Trunk:
     first = entrance(config)
     part = None if first == FEATURES else first
 
     def random() -> encoders.Backbone:
         return build(config, nnx.Rngs(config.seed))
 
-    kept = folder.trunk() if folder else None
-    if kept and kept.is_dir():
+    if place:
         graph, like = checkpoint.split_model(nnx.eval_shape(random))
-        state = checkpoint.load_model(kept, like, sharding.copied(mesh))
+        state = checkpoint.load_model(place, like, sharding.copied(mesh))
         encoder = checkpoint.merge_model(graph, state)
     else:
         given = weights_of(config)

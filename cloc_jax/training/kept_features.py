@@ -55,7 +55,7 @@ class Trunk:
     ):
         graph, self.state = checkpoint.split_model(encoder)
         self.graph = graph
-        self._all, self._mesh = mesh, sharding.own_mesh(mesh)
+        self.mesh, self._mesh = mesh, sharding.own_mesh(mesh)
         # Stores that were made when all was float32 keep their mark.
         decides = {} if dtype == "float32" else {"kept_dtype": dtype}
         self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
@@ -73,7 +73,7 @@ class Trunk:
 
     def shared_state(self) -> ModelState:
         """The state as processes write it together: on the devices of all of them."""
-        return _placed(self.state, self._all)
+        return _placed(self.state, self.mesh)
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:
         """Size of the activations of one image of that shape."""

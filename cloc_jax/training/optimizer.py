@@ -61,6 +61,15 @@ def build(
     return optax.chain(only_trained, clip(clip_norm), grouped)
 
 
+def is_scheduled(settings: Mapping[str, Any]) -> bool:
+    """Whether steps of a group differ by their place in the stage."""
+    return (
+        settings.get("schedule", "constant") != "constant"
+        or bool(settings.get("warmup_epochs"))
+        or settings.get("final_weight_decay") is not None
+    )
+
+
 def clip_tensors(max_norm: float) -> optax.GradientTransformation:
     """Scales every array down to `max_norm` by itself."""
 

@@ -74,8 +74,7 @@ def tell(
     """The estimate in words, from the seconds of a training step."""
     epoch = usual = most = 0.0
     epochs = 2 * config.train.patience
-    for index, stage in enumerate(parts.method.stages):
-        batches = assembly.sampler(config, parts.dataset, stage, index)
+    for stage, batches in zip(parts.method.stages, parts.samplers, strict=True):
         read = stage.stop.reads if stage.is_scored else ()
         images = sum(len(parts.dataset.splits[split]) for split in read)
         one = seconds * (

@@ -1,10 +1,12 @@
 """One training step of a stage: loss, gradients, optimizer, and what is counted.
 
-What a step changes lives on the device in a `Carry`.
+What a step changes lives on the device in a `Carry`. Stages that are the same program
+on other numbers (seeds, margins, labels) share what was compiled for the first of them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import json
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +17,12 @@ from jaxtyping import Array, Float, Int
 
 from cloc_jax import methods
 from cloc_jax.data import pipeline
-from cloc_jax.methods import Stage
+from cloc_jax.methods import Stage, interface
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.training import optimizer as optimizers
+
+MOST_PROGRAMS = 32  # kept at a time; those of the longest unused settings go first
 
 
 class Carry(NamedTuple):
@@ -31,26 +35,135 @@ class Carry(NamedTuple):
     totals: dict[str, Float[Array, ""]]  # sums of scalars since the epoch began
 
 
+class Program:
+    """The compiled functions of a stage.
+
+    Args:
+      graph: of the model.
+      stage: what is trained and how.
+      optimizer: of the stage.
+      mesh: the devices.
+      shard_params: split parameters over the devices.
+      num_steps: of the stage, at most.
+      model: its arrays, or their shapes.
+      batch: one batch, or its shapes.
+    """
+
+    def __init__(
+        self,
+        graph: nnx.GraphDef,
+        stage: Stage,
+        optimizer: optax.GradientTransformation,
+        mesh: Mesh,
+        *,
+        shard_params: bool,
+        num_steps: int,
+        model: ModelState,
+        batch: pipeline.Batch,
+    ):
+        names = scalar_names(graph, stage, model, batch)
+        self._first = jax.jit(lambda model: first_carry(model, optimizer, names))
+        like = jax.eval_shape(self._first, model)
+        self._shardings = sharding.state_shardings(
+            like, mesh, shard_params=shard_params
+        )
+        self.shapes = jax.tree.map(  # of the carry, where its arrays lie included
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
+            like,
+            self._shardings,
+        )
+        step = step_function(graph, stage, optimizer, num_steps)
+        self.step = self._compiled(step)  # (carry, batch, key) -> carry
+
+        def several(carry: Carry, batches: pipeline.Batch, key: Array, count) -> Carry:
+            def one(i, carry: Carry) -> Carry:
+                return step(carry, jax.tree.map(lambda rows: rows[i], batches), key)
+
+            return jax.lax.fori_loop(0, count, one, carry)
+
+        # (carry, batches [step, row, …], key, how many of them) -> carry. The number
+        # is no constant: any part of an epoch is the same program, to the bit.
+        self.steps = self._compiled(several)
+        self.begin_epoch = self._compiled(
+            lambda carry: carry._replace(
+                totals=jax.tree.map(jnp.zeros_like, carry.totals)
+            )
+        )
+        self.copy = jax.jit(
+            lambda model: jax.tree.map(jnp.copy, model),
+            out_shardings=self._shardings.model,
+        )
+
+    def _compiled(self, function: Callable) -> Callable:
+        return jax.jit(function, donate_argnums=0, out_shardings=self._shardings)
+
+    def first_carry(self, model: ModelState) -> Carry:
+        """The carry before the first step, laid out over the devices."""
+        return sharding.place_state(self._first(model), self._shardings)
+
+
+PROGRAMS: dict[Hashable, Program] = {}
+
+
+def program(
+    graph: nnx.GraphDef,
+    stage: Stage,
+    settings: Mapping[str, Any],
+    mesh: Mesh,
+    *,
+    steps_per_epoch: int,
+    shard_params: bool,
+    model: ModelState,
+    batch: pipeline.Batch,
+) -> Program:
+    """The program of a stage, compiled anew only where an earlier one differs.
+
+    Args:
+      settings: of the optimizer, as `config.optimizer` has them.
+      steps_per_epoch: of schedules; where there are none, any number of training
+        items is the same program.
+      model: its arrays.
+      batch: one batch.
+    """
+    merged = dict(settings) | dict(stage.optimizer)
+    epochs = stage.stop.max_epochs
+    if stage.after_step is interface.do_nothing and not any(
+        optimizers.is_scheduled(merged | dict(own)) for own in stage.trains.values()
+    ):
+        steps_per_epoch = epochs = 1
+    written = json.dumps([merged, {g: dict(s) for g, s in stage.trains.items()}])
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (model, batch))
+    key = (
+        *(graph, stage.loss, stage.after_step, stage.evaluates, written, mesh),
+        *(steps_per_epoch, epochs, shard_params, str(shapes)),
+    )
+    found = PROGRAMS.pop(key, None)
+    if found is None:
+        found = Program(
+            graph,
+            stage,
+            optimizers.build(
+                stage.trains,
+                methods.group_of,
+                steps_per_epoch=steps_per_epoch,
+                epochs=epochs,
+                **merged,
+            ),
+            mesh,
+            shard_params=shard_params,
+            num_steps=steps_per_epoch * epochs,
+            model=model,
+            batch=batch,
+        )
+    PROGRAMS[key] = found  # the last one is the one used last
+    while len(PROGRAMS) > MOST_PROGRAMS:
+        del PROGRAMS[next(iter(PROGRAMS))]
+    return found
+
+
 def stage_key(seed: int, index: int) -> Array:
     """The random key of a stage's steps."""
     return jax.random.fold_in(jax.random.key(seed), index)
-
-
-def make_step(
-    graph: nnx.GraphDef,
-    stage: Stage,
-    optimizer: optax.GradientTransformation,
-    key: Array,
-    shardings: Carry,
-    num_steps: int,
-) -> Callable[[Carry, pipeline.Batch], Carry]:
-    """The compiled training step of a stage; `shardings` as the carry's arrays lie."""
-    step = step_function(graph, stage, optimizer, num_steps)
-    return jax.jit(
-        lambda carry, batch: step(carry, batch, key),
-        donate_argnums=0,
-        out_shardings=shardings,
-    )
 
 
 def step_function(
@@ -100,17 +213,11 @@ def first_carry(
     """The carry before the first step of a stage whose scalars have these names."""
     return Carry(
         model,
-        jax.jit(optimizer.init)(model.params),
+        optimizer.init(model.params),
         jnp.zeros((), jnp.int32),
         jnp.full((), -1, jnp.int32),
         {name: jnp.zeros((), jnp.float32) for name in names},
     )
-
-
-def place_carry(carry: Carry, mesh: Mesh, *, shard_params: bool) -> Carry:
-    """The carry laid out over the mesh."""
-    shardings = sharding.state_shardings(carry, mesh, shard_params=shard_params)
-    return sharding.place_state(carry, shardings)
 
 
 def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:

@@ -83,7 +83,7 @@ def test_it_reads_the_batches_of_training(method, monkeypatch):
     read, seen[:] = list(seen), []
     for _ in pipeline.training_batches(
         parts.dataset.splits["train"],
-        assembly.sampler(config, parts.dataset, stage, 0),
+        parts.samplers[0],
         draws=assembly.draws(config, parts.dataset, stage),
         seed=(config.seed, 0),
         first_step=0,

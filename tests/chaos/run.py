@@ -256,7 +256,7 @@ def import_everything() -> None:
     import launch  # noqa: F401
     from cloc_jax.report import evaluation  # noqa: F401
     from cloc_jax.runtime import environment
-    from cloc_jax.training import loop  # noqa: F401
+    from cloc_jax.training import run  # noqa: F401
 
     environment.import_without("tensorboardX", "torch")
 

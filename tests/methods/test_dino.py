@@ -14,7 +14,7 @@ from cloc_jax.methods import dino as module
 from cloc_jax.methods.dino import dino
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop, optimizer, run_scores, train_step
+from cloc_jax.training import assembly, optimizer, run, run_scores, train_step
 from cloc_jax.training.trained_run import TrainedRun
 
 OUTPUT, LOCAL_CROPS, BATCH = 6, 2, 4
@@ -337,7 +337,7 @@ SMALL = SMALL_METHODS | {
 @pytest.mark.slow
 def test_the_encoder_of_the_probe_is_the_teachers_and_stays_it(tmp_path):
     config, folder = tiny(**SMALL), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
     results = run_scores.score(TrainedRun(config, folder, parts), parts)
     assert 0 <= results.metrics["final"]["test"]["mae"] <= 4

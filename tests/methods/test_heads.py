@@ -9,7 +9,6 @@ from flax import nnx
 from tiny_runs import clean
 
 from cloc_jax import losses
-from cloc_jax.data.samplers import RankPairs
 from cloc_jax.encoders.identity import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
@@ -109,7 +108,7 @@ def test_one_phase_and_an_optimizer_of_their_own_for_margins():
     assert joint.trains["head"] == {}
     model = method.init(Identity(6, is_signed=True), nnx.Rngs(0))
     parameters = nnx.state(model, nnx.Param)
-    chosen = assembly.build_optimizer(config, joint, RankPairs([0, 0, 1, 1], 4))
+    chosen = assembly.optimizer_of(config, joint, 1)
     ones = jax.tree.map(jnp.ones_like, parameters)
     moved, _ = chosen.update(ones, chosen.init(parameters), parameters)
     np.testing.assert_allclose(moved["margins"]["theta"][...], -0.05, rtol=1e-6)

@@ -19,8 +19,7 @@ from cloc_jax.methods.interface import (
 )
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop, run_scores
-from cloc_jax.training.many_runs import train_together
+from cloc_jax.training import assembly, batches, run, run_scores
 from cloc_jax.training.trained_run import TrainedRun
 
 
@@ -150,7 +149,7 @@ def check_entries(folder):
 
 def test_a_run_of_stages_of_its_own(frozen, tmp_path):
     config, folder = frozen(), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
     results = run_scores.score(TrainedRun(config, folder, parts), parts)
     check_stages(folder, results)
@@ -175,7 +174,7 @@ def test_a_run_of_stages_of_its_own(frozen, tmp_path):
         TrainedRun(config, folder)
 
 
-def test_runs_with_views_together_equal_runs_alone(frozen, tmp_path):
+def test_views_are_gathered_as_they_are_streamed(frozen, tmp_path, monkeypatch):
     """Several views per item, of which two are kept; test_methods.py has others."""
     config = frozen(
         views=2,
@@ -183,23 +182,16 @@ def test_runs_with_views_together_equal_runs_alone(frozen, tmp_path):
         encoder__weights="random",
         augment__brightness=0.2,
     )
-    configs = []
-    for seed in (0, 1):
-        own = config.copy_and_resolve_references()
-        own.seed = seed
-        configs.append(own)
-    # A frozen encoder that is drawn at random differs by seed: give both the first.
-    parts = assembly.build(configs[0])
-    together = [RunFolder(tmp_path / f"together{n}") for n in (0, 1)]
-    assert len(train_together(configs, together, parts)) == 2
-    alone = RunFolder(tmp_path / "alone")
-    loop.train(configs[0], alone, resume=False)
+    gathered, streamed = (RunFolder(tmp_path / n) for n in ("gathered", "streamed"))
+    run.train(config, gathered, resume=False)
+    monkeypatch.setattr(batches, "MOST_BYTES", 0)
+    run.train(config, streamed, resume=False)
     for row, other in zip(
-        alone.read_history(), together[0].read_history(), strict=True
+        gathered.read_history(), streamed.read_history(), strict=True
     ):
         assert row["train"]["loss"] == pytest.approx(other["train"]["loss"], rel=1e-4)
         assert row["val"] == pytest.approx(other["val"], rel=1e-4)
-    one, other = alone.read_support("final"), together[0].read_support("final")
+    one, other = (each.read_support("final") for each in (gathered, streamed))
     for name, leaf in one.items():
         assert np.array_equal(leaf, other[name])
 

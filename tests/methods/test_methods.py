@@ -8,8 +8,7 @@ from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
-from cloc_jax.training import assembly, loop, run_scores
-from cloc_jax.training.many_runs import train_together
+from cloc_jax.training import assembly, batches, run, run_scores
 from cloc_jax.training.trained_run import TrainedRun
 
 # Methods that augment images in their own way.
@@ -49,7 +48,7 @@ def fast(*names):
 @pytest.mark.parametrize("name", fast("cloc", "coral"))
 def test_on_frozen_features(name, tmp_path):
     config, folder = on_features(name), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
     found = run_scores.score(TrainedRun(config, folder, parts), parts)
     scores, test = found.metrics["final"]["test"], parts.dataset.splits["test"]
@@ -71,19 +70,16 @@ def test_pretraining_needs_a_trainable_encoder(name):
 
 
 @pytest.mark.parametrize("name", fast("coral"))
-def test_many_runs_as_one_program_equal_runs_alone(name, tmp_path):
-    configs = [on_features(name, seed=seed) for seed in (0, 1)]
-    parts = assembly.build(configs[0])
-    together = [RunFolder(tmp_path / f"together{n}") for n in (0, 1)]
-    assert len(train_together(configs, together, parts)) == 2
-    alone = RunFolder(tmp_path / "alone")
-    loop.train(configs[0], alone, resume=False)
-    rows = zip(alone.read_history(), together[0].read_history(), strict=True)
+def test_features_are_gathered_as_images_are_streamed(name, tmp_path, monkeypatch):
+    config = on_features(name)
+    gathered, streamed = (RunFolder(tmp_path / n) for n in ("gathered", "streamed"))
+    run.train(config, gathered, resume=False)
+    monkeypatch.setattr(batches, "MOST_BYTES", 0)
+    run.train(config, streamed, resume=False)
+    rows = zip(gathered.read_history(), streamed.read_history(), strict=True)
     for one, other in rows:
         assert one["train"] == pytest.approx(other["train"], rel=2e-4, abs=1e-5)
         assert one["val"] == pytest.approx(other["val"], rel=1e-3, abs=1e-4)
-    # The second run is another one.
-    assert together[0].read_history() != together[1].read_history()
 
 
 def pretrained(name, **changes):
@@ -95,7 +91,7 @@ def pretrained(name, **changes):
 @pytest.mark.parametrize("name", ["simclr", "rnc", "supcon"])
 def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
     config, folder = pretrained(name), RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     before, after = (arrays(folder.path, stage) for stage in ("pretrain", "probe"))
     moved = {key for key in before if not np.array_equal(before[key], after[key])}
     assert moved and all("head" in key for key in moved)
@@ -138,7 +134,7 @@ def test_thresholds_may_have_a_rate_of_their_own():
 def test_full_training_after_pretraining_moves_the_encoder(tmp_path):
     config = pretrained("simclr", method__simclr__downstream="full")
     folder = RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     before, after = (arrays(folder.path, stage) for stage in ("pretrain", "full"))
     moved = {key for key in before if not np.array_equal(before[key], after[key])}
     assert any("layer1" in key for key in moved)

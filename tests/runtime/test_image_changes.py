@@ -13,7 +13,7 @@ from cloc_jax.cli import predict, show
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.run_folder import RunFolder, changed_images
 from cloc_jax.training import assembly
-from cloc_jax.training import loop as training
+from cloc_jax.training import run as training
 
 BEFORE = {
     "images": {"train": 4, "test": 1},

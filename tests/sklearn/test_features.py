@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.sklearn import OrdinalClassifier
-from cloc_jax.training import in_memory
+from cloc_jax.training import fit, train_step
 
 ORDER = ["mild", "moderate", "severe"]
 
@@ -58,11 +58,10 @@ def test_a_copy_says_the_same(fitted):
 
 def test_compiles_once_for_a_shape(fitted):
     """Another number of rows and another seed are the same programs."""
-    before = in_memory._cached.cache_info().misses
+    before = list(train_step.PROGRAMS.values())
     OrdinalClassifier(ORDER, random_state=1).fit(*graded(61, seed=2))
-    assert in_memory._cached.cache_info().misses == before
-    (trainer,) = [fitted._trainer()]
-    assert [steps.step._cache_size() for steps in trainer._stages] == [1, 1]
+    assert set(train_step.PROGRAMS.values()) == set(before)
+    assert [program.steps._cache_size() for program in before[-2:]] == [1, 1]
 
 
 def test_the_order_may_have_more_than_the_data(fitted):
@@ -81,7 +80,6 @@ def test_the_order_may_have_more_than_the_data(fitted):
         ({"method": "nothing"}, "this version has"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"settings": {"method.cloc.wieght": 1.0}}, "settings"),
-        ({"settings": {"optimizer.schedule": "cosine"}}, "constant"),
     ],
 )
 def test_mistakes_are_named(changes, message):
@@ -92,13 +90,15 @@ def test_mistakes_are_named(changes, message):
         OrdinalClassifier(ORDER).fit(X[:3], ["mild"] * 3)
 
 
-def test_epochs_of_few_rows_are_long_enough():
+def test_epochs_of_few_rows_are_long_enough(fitted):
     """Also where a class has one row, or nearly all rows are of one class."""
+    method = fitted._model().method
     for labels in ([0, 1], [0, 0, 0, 1, 2], [0] * 500 + [1], [0, 1, 2, 3] * 500):
         labels = np.array(labels, np.int32)
-        tiled = np.tile(labels, in_memory.copies(labels, 32))
-        made = in_memory.samplers.RankPairs(tiled, 32)
-        assert made.steps_per_epoch >= in_memory.EPOCH_STEPS
+        settings = fit.Settings(batch_size=32, epoch_steps=20)
+        made, _ = fit.samplers_of(method, labels, settings, "0123")
+        assert made.steps_per_epoch >= 20
+        assert max(made.batch(0)) < len(labels)
 
 
 @pytest.mark.slow

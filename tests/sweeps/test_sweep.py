@@ -13,7 +13,6 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps import engines, run_plan, sweep
 from cloc_jax.sweeps.engines import driver, training_tasks
-from cloc_jax.training import loop
 
 MARGINS = "method.cloc.margins=learn; 0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
 
@@ -53,7 +52,7 @@ def test_side_by_side_equals_alone(swept, place, name):
     margins = 0.3 if name.startswith("0.3") else "learn"
     config = frozen(seed=int(name[-1]), method__cloc__margins=margins)
     alone = RunFolder(place / f"alone-{margins}")
-    loop.train(config, alone, resume=False)
+    run.train(config, alone, resume=False)
     for ours, theirs in zip(history(together), history(alone), strict=True):
         assert (ours["stage"], ours["epoch"]) == (theirs["stage"], theirs["epoch"])
         margins = [row["readouts"]["margins"] for row in (ours, theirs)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from jax.extend import core
-from tiny_runs import stage_parts, tiny
+from tiny_runs import KEY, stage_parts, tiny
 
 STEPS = 6
 
@@ -19,7 +19,7 @@ def losses_of(dtype):
     step, carry, batch, _, _ = stage_parts(config)
     totals = [0.0]
     for _ in range(STEPS):
-        carry = step(carry, batch)
+        carry = step(carry, batch, KEY)
         totals.append(float(carry.totals["loss"]))
     assert int(carry.bad_step) == -1
     return np.diff(totals)
@@ -61,7 +61,7 @@ def test_the_encoder_is_in_bfloat16_and_the_loss_is_not(algorithm):
         mesh__devices=2,
     )
     step, carry, batch, _, _ = stage_parts(config)
-    found = list(equations(step.trace(carry, batch).jaxpr.jaxpr))
+    found = list(equations(step.trace(carry, batch, KEY).jaxpr.jaxpr))
     convolutions = [e for e, _ in found if e.primitive.name == "conv_general_dilated"]
     assert len(convolutions) >= 3 * 9 - 1  # forward, and two gradients of all but one
     assert all(dtypes(e) == {"bfloat16"} for e in convolutions)

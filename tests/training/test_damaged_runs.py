@@ -15,7 +15,8 @@ from cloc_jax.runtime import checkpoint, errors
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
-from cloc_jax.training import assembly, loop, run_scores, trained_run
+from cloc_jax.training import assembly, run_scores, trained_run
+from cloc_jax.training import run as training
 from cloc_jax.training.trained_run import TrainedRun
 
 pytestmark = pytest.mark.slow  # launch's own tests of damage are not
@@ -36,7 +37,7 @@ def parts(config):
 def whole(tmp_path_factory, config, parts):
     """A finished run."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "whole")
-    assert loop.train(config, folder, resume=False)
+    assert training.train(config, folder, resume=False)
     run_scores.score(TrainedRun(config, folder, parts), parts)
     return folder
 
@@ -55,13 +56,13 @@ def test_without_checkpoints_a_run_does_not_start_anew(config, run):
     shutil.rmtree(run.checkpoints)
     before = content(run)
     with pytest.raises(FileNotFoundError, match="no checkpoint to go on from"):
-        loop.train(config, run, resume=True)
+        training.train(config, run, resume=True)
     assert {p: d for p, d in content(run).items() if p in before} == before
 
 
 def test_damaged_metrics_are_made_again(config, run, capsys):
     flip(run.metrics, 40)
-    assert loop.train(config, run, resume=True)  # there is something left to do
+    assert training.train(config, run, resume=True)  # there is something left to do
     assert "metrics.json is damaged and made again" in " ".join(
         capsys.readouterr().out.split()
     )
@@ -73,7 +74,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_no_result(config, parts, run, c
     scores, table = run.read_metrics(), (run.path / predictions.NAME).read_bytes()
     run.metrics.unlink()
     shutil.rmtree(run.path / "stages")
-    assert loop.train(config, run, resume=True)
+    assert training.train(config, run, resume=True)
     assert "trying the checkpoint before it" in capsys.readouterr().out
     run_scores.score(TrainedRun(config, run, parts), parts)
     assert run.read_metrics()["final"] == scores["final"]
@@ -82,17 +83,17 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_no_result(config, parts, run, c
 
 def test_a_request_during_the_last_hand_over_is_answered(config, run, monkeypatch):
     run.metrics.unlink()
-    original = loop.StageRun._hand_over
+    original = training.RunCallbacks.after_stage
 
-    def hand_over(stage):
-        stage.run.requests.number = 2
-        return original(stage)
+    def after_stage(callbacks, *arguments):
+        callbacks._requests.number = 2
+        return original(callbacks, *arguments)
 
-    monkeypatch.setattr(loop.StageRun, "_hand_over", hand_over)
+    monkeypatch.setattr(training.RunCallbacks, "after_stage", after_stage)
     with pytest.raises(errors.Interrupted, match="after stage fit.*--resume"):
-        loop.train(config, run, resume=True)
+        training.train(config, run, resume=True)
     monkeypatch.undo()
-    assert loop.train(config, run, resume=True)
+    assert training.train(config, run, resume=True)
 
 
 def test_what_is_not_finite_is_no_result(config, parts, run):
@@ -123,7 +124,7 @@ def test_history_is_checked_row_by_row(config, run):
 def test_a_history_that_was_moved_away_is_missed_and_said(config, run, capsys):
     run.metrics.unlink()
     run.history.unlink()
-    assert loop.train(config, run, resume=True)
+    assert training.train(config, run, resume=True)
     assert "has 0 of the 2 epochs so far" in " ".join(capsys.readouterr().out.split())
 
 

@@ -19,7 +19,7 @@ from cloc_jax.training import (
     feature_store,
     kept_features,
 )
-from cloc_jax.training import loop as training
+from cloc_jax.training import run as training
 from cloc_jax.training.trained_run import TrainedRun
 
 FROZEN = {"encoder__frozen": True, "head__projection": 6}
@@ -211,6 +211,7 @@ def test_what_another_process_adds_meanwhile_is_not_computed(monkeypatch, cache)
         patched.setattr(feature_store.FeatureStore, "add", keeping)
         expected = assembly.build(config).dataset.splits["train"].views[0].all()
     shutil.rmtree(cache)
+    assembly.forget()  # as in another process
 
     def adding(self, names, rows):
         add(self, names, rows)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny_runs import SMALL_METHODS, stage_parts, tiny
+from tiny_runs import KEY, SMALL_METHODS, program_of, stage_parts, tiny
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.augment import Augment
@@ -13,7 +13,7 @@ from cloc_jax.data.samplers import RankPairs
 from cloc_jax.data.source import Source, augmented
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import checkpoint, sharding
-from cloc_jax.training import assembly, train_step
+from cloc_jax.training import assembly
 
 
 def three_steps(**mesh):
@@ -27,7 +27,7 @@ def three_steps(**mesh):
     )
     step, carry, batch, _, _ = stage_parts(config)
     for _ in range(3):
-        carry = step(carry, batch)
+        carry = step(carry, batch, KEY)
     return carry, step
 
 
@@ -68,11 +68,10 @@ def stepped(name, index, devices):
             config.method[name][stage].name = "sgd"
     parts = assembly.build(config)
     stage = parts.method.stages[index]
-    batches = assembly.sampler(config, parts.dataset, stage, index)
     batch = next(
         pipeline.training_batches(
             parts.dataset.splits["train"],
-            batches,
+            parts.samplers[index],
             draws=assembly.draws(config, parts.dataset, stage),
             seed=(0, index),
             first_step=0,
@@ -80,17 +79,11 @@ def stepped(name, index, devices):
             place=lambda rows: sharding.place_batch(rows, parts.mesh),
         )
     )
-    optimizer = assembly.build_optimizer(config, stage, batches)
     graph, state = checkpoint.split_model(parts.create())
-    names = train_step.scalar_names(graph, stage, state, batch)
-    carry = train_step.first_carry(state, optimizer, names)
-    carry = train_step.place_carry(carry, parts.mesh, shard_params=False)
-    shardings = jax.tree.map(lambda x: x.sharding, carry)
-    step = train_step.make_step(
-        graph, stage, optimizer, jax.random.key(0), shardings, 10
-    )
+    program = program_of(config, parts, stage, index, graph, state, batch)
+    carry = program.first_carry(state)
     before = jax.tree.map(np.asarray, carry.model)
-    after = jax.tree.map(np.asarray, step(carry, batch))
+    after = jax.tree.map(np.asarray, program.step(carry, batch, KEY))
     return before, after
 
 

@@ -11,7 +11,8 @@ from tiny_runs import SMALL_METHODS, arrays, tiny
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop
+from cloc_jax.training import assembly
+from cloc_jax.training import run as training
 
 # Five or six steps per epoch, two epochs per stage, a checkpoint every four steps.
 SIZES = SMALL_METHODS | {
@@ -45,21 +46,15 @@ def stages_of(name):
 
 
 def killed_at(stage, step):
-    """A StageRun that is gone after that step of that stage."""
+    """Callbacks that are gone after that step of that stage."""
 
-    class KilledStage(loop.StageRun):
-        def __init__(self, run, record):
-            super().__init__(run, record)
-            step_fn = self.step_fn
+    class KilledRun(training.RunCallbacks):
+        def after_steps(self, at, began):
+            super().after_steps(at, began)
+            if (at.stage.name, at.step) == (stage, step):
+                raise Killed
 
-            def step_or_die(carry, batch):
-                if (self.stage.name, self.step) == (stage, step):
-                    raise Killed
-                return step_fn(carry, batch)
-
-            self.step_fn = step_or_die
-
-    return KilledStage
+    return KilledRun
 
 
 @pytest.fixture
@@ -67,8 +62,8 @@ def train(monkeypatch):
     def run(config, folder, *, resume, kill=None):
         with monkeypatch.context() as patched:
             if kill is not None:
-                patched.setattr(loop, "StageRun", killed_at(*kill))
-            loop.train(config, folder, resume=resume)
+                patched.setattr(training, "RunCallbacks", killed_at(*kill))
+            training.train(config, folder, resume=resume)
 
     return run
 

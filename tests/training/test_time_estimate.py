@@ -19,7 +19,7 @@ def parts(config):
 
 
 def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
-    batches = assembly.sampler(config, parts.dataset, parts.method.stages[0], 0)
+    batches = parts.samplers[0]
     # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
     one, two = (batches.steps_per_epoch + n / 8 / 3 for n in (68, 20))
     (line,) = time_estimate.tell(config, parts, 3.0, 3)
@@ -67,9 +67,9 @@ def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
     )
 
 
-def test_no_guess_beyond_the_cap(parts):
+def test_no_guess_beyond_the_cap():
     short = tiny_runs.tiny(train__max_epochs=2)
-    parts = assembly.with_method(parts, short)
+    parts = assembly.build(short)
     (line,) = time_estimate.tell(short, parts, 1.0, 3)
     assert "about" not in line and line.endswith("at most")
 

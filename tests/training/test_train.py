@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tiny_runs import stage_parts, tiny
+from tiny_runs import KEY, stage_parts, tiny
 
 from cloc_jax.methods import Context
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, loop
+from cloc_jax.training import assembly, fit, run
 
 
 def of(method, **settings):
@@ -87,21 +87,19 @@ def of(method, **settings):
 def test_settings_are_checked_before_anything_is_made(change, message, tmp_path):
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(ValueError, match=message):
-        loop.train(tiny(**change), folder, resume=False)
+        run.train(tiny(**change), folder, resume=False)
     assert not folder.path.exists()
 
 
 @pytest.mark.slow
 def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     config = tiny(optimizer__learning_rate=1e37, train__log_steps=2)
-    with pytest.raises(loop.NonFinite) as error:
-        loop.train(config, RunFolder(tmp_path / "run"), resume=False)
+    with pytest.raises(fit.NonFinite) as error:
+        run.train(config, RunFolder(tmp_path / "run"), resume=False)
     message = str(error.value)
     step = int(message.split("at step ")[1].split()[0])
     parts = assembly.build(config)
-    stage = parts.method.stages[0]
-    sampler = assembly.sampler(config, parts.dataset, stage, 0)
-    for item in sampler.batch(step):
+    for item in parts.samplers[0].batch(step):
         assert parts.dataset.splits["train"].ids[item] in message
     assert "Last good checkpoint: none yet" in message
     assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
@@ -111,10 +109,10 @@ def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
 def test_slow_steps_are_waited_for_so_that_a_signal_is_answered(tmp_path, monkeypatch):
     """Steps that are still queued would all have to end before anything is saved."""
     wait, asked = jax.block_until_ready, []
-    monkeypatch.setattr(loop, "LONG_STEP", -1.0)
+    monkeypatch.setattr(fit, "LONG_STEP", -1.0)
     monkeypatch.setattr(jax, "block_until_ready", lambda x: asked.append(1) or wait(x))
     config = tiny(method__name="ce")
-    loop.train(config, RunFolder(tmp_path / "run"), resume=False)
+    run.train(config, RunFolder(tmp_path / "run"), resume=False)
     steps = json.loads((tmp_path / "run" / "stages" / "fit.json").read_text())["steps"]
     assert len(asked) >= steps > 1
 
@@ -129,14 +127,14 @@ def stage_one():
 def test_a_bad_step_leaves_the_state_as_it_was(stage_one):
     step, carry, batch = stage_one
     carry = carry()
-    good = step(carry, batch)
+    good = step(carry, batch, KEY)
     before = jax.tree.map(np.array, good)
     # A weight of infinity makes this step's loss infinite.
     spoilt = jax.tree.map(jnp.array, good)
     spoilt.model.params["head"]["linear2"]["bias"][...] = jnp.full(5, jnp.inf)
-    after = step(spoilt, batch)
+    after = step(spoilt, batch, KEY)
     assert int(after.bad_step) == 1 and int(after.step) == 1
-    again = step(after, batch)
+    again = step(after, batch, KEY)
     assert int(again.bad_step) == 1  # the first one is remembered
     kernel = again.model.params["encoder"]["layer1"]["conv1"]["kernel"][...]
     np.testing.assert_array_equal(
@@ -150,7 +148,7 @@ def test_steps_trace_once_and_learn(stage_one):
     losses = []
     for _ in range(20):
         before = float(carry.totals["loss"])
-        carry = step(carry, batch)
+        carry = step(carry, batch, KEY)
         losses.append(float(carry.totals["loss"]) - before)
     assert step._cache_size() == 1
     assert losses[-1] < 0.8 * losses[0]
@@ -173,7 +171,7 @@ def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
     kinds, first = margins_of(carry).kinds, np.asarray(margins_of(carry).values)
     kernel = np.array(carry.model.params["encoder"]["stem"]["layers"][0]["kernel"][...])
     for _ in range(3):
-        carry = step(carry, batch)
+        carry = step(carry, batch, KEY)
     last = np.asarray(margins_of(carry).values)
     for kind, a, b in zip(kinds, first, last, strict=True):
         assert (a.tobytes() == b.tobytes()) == (kind == "fixed")
@@ -185,7 +183,7 @@ def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
 def test_phase_two_can_start_anew_with_the_learned_margins(tmp_path):
     config = tiny(method__cloc__phase_two_init="pretrained")
     folder = RunFolder(tmp_path / "run")
-    loop.train(config, folder, resume=False)
+    run.train(config, folder, resume=False)
     rows = folder.read_history()
     assert rows[0]["readouts"] == rows[1]["readouts"]  # learned ones are kept
     fresh = assembly.build(config).create()

@@ -9,13 +9,13 @@ from typing import Any
 
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.runtime import processes, run_lock, sharding
-from cloc_jax.runtime.console import console, print_warnings
+from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps.engines.task_files import is_finished
 from cloc_jax.sweeps.run_plan import Plan
-from cloc_jax.training import assembly, loop, run_scores
+from cloc_jax.training import assembly, fit, run_scores
+from cloc_jax.training import run as run_training
 from cloc_jax.training.dataset import build_dataset
-from cloc_jax.training.many_runs import train_together
 from cloc_jax.training.trained_run import TrainedRun
 
 
@@ -42,40 +42,26 @@ def check(plans: Sequence[Plan]) -> None:
 
 
 def train(plans: Sequence[Plan], folder: pathlib.Path) -> dict[str, str]:
-    """Trains and scores runs, several as one program; why some did not finish."""
-    if len(plans) == 1:
-        _train_alone(plans[0], folder)
-    else:
-        _train_together(plans, folder)
-    return {
-        p.name: "the loss or a gradient was not finite"
-        for p in plans
-        if not is_finished(folder, p)
-    }
+    """Trains and scores runs one after another; why some did not finish.
 
-
-def _train_together(plans: Sequence[Plan], folder: pathlib.Path) -> None:
-    common = copy.deepcopy(plans[0].config)
-    common.data.permute = 0
-    dataset = build_dataset(common)
-    print_warnings(dataset)
-    parts = assembly.build(common, dataset=dataset)
-    runs = [RunFolder(folder / p.name) for p in plans]
-    with contextlib.ExitStack() as stack:
-        for run in runs:
-            stack.enter_context(_held(run))
-        finished = train_together([p.config for p in plans], runs, parts)
-        for p, run in zip(plans, runs, strict=True):
-            if any(run.path == done.path for done in finished):
-                own = assembly.with_method(parts, p.config)
-                run_scores.score(TrainedRun(p.config, run, own), own)
+    They share datasets, features and compiled programs.
+    """
+    failed: dict[str, str] = {}
+    for one in plans:
+        if is_finished(folder, one):
+            continue
+        try:
+            _train_alone(one, folder)
+        except fit.NonFinite as error:
+            failed[one.name] = str(error)
+    return failed
 
 
 def _train_alone(one: Plan, folder: pathlib.Path) -> None:
     run = RunFolder(folder / one.name)
     console.print(f"run {one.name}", soft_wrap=True)
     with _held(run):
-        loop.train(one.config, run, resume=run.config.exists())
+        run_training.train(one.config, run, resume=run.config.exists())
         parts = assembly.build(one.config, run)
         run_scores.score(TrainedRun(one.config, run, parts), parts)
         if processes.is_first():
