@@ -28,7 +28,7 @@ import traceback
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from cloc_jax.cli import command_line
+from cloc_jax.cli import command_line, saved_configuration
 from cloc_jax.cli.request import Request
 from cloc_jax.cli.runners import RUNNERS
 from cloc_jax.runtime import environment, errors, processes
@@ -130,7 +130,9 @@ def read_settings(words: list[str], allowed: str, job: str) -> ConfigDict:
     # The file has to come before what overrides it, wherever it was written.
     files = [w for w in words if w.startswith("--config=")]
     files = files or [f"--config={HERE / 'configs' / 'quickstart.py'}"]
-    words = [*files, *(w for w in words if w not in files)]
+    if files[0].endswith(".json"):
+        files = [files[0].replace("=", f"={saved_configuration.__file__}:", 1)]
+    words = [*files, *(w for w in words if not w.startswith("--config="))]
     given = sys.argv
     sys.argv = [given[0], *words]  # ml_collections looks there for the order
     try:

@@ -77,7 +77,14 @@ def _show(p: argparse.ArgumentParser) -> None:
 
 
 def _resume(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--resume", action="store_true", help="go on with the run")
+    p.add_argument(
+        "--resume", action="store_true", help="go on with the run, if there is one"
+    )
+    p.add_argument(
+        "--no-report",
+        action="store_true",
+        help="only scores, as runs of a sweep have them: no page, no checkpoints left",
+    )
 
 
 def _folds(p: argparse.ArgumentParser) -> None:

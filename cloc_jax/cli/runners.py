@@ -43,7 +43,7 @@ def run_train(request: Request) -> int:
         return run_sweep(request._replace(arguments=as_sweep))
     check_methods(request)
     folder, resume = RunFolder(run_folder(request)), request.arguments.resume
-    if resume:
+    if resume and folder.config.exists():
         folder.read_config()
     else:
         folder.check_new()
@@ -53,7 +53,8 @@ def run_train(request: Request) -> int:
     from cloc_jax.runtime import errors
 
     try:
-        evaluation.complete_run(request.config, folder, resume=resume)
+        draws = not request.arguments.no_report
+        evaluation.complete_run(request.config, folder, resume=resume, draws=draws)
     except errors.Interrupted as stop:
         print(stop, file=sys.stderr)
         return 128 + stop.number

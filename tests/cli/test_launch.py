@@ -455,7 +455,6 @@ def test_own_folder_of_images(place):
             "takes mesh.*, data.root and data.prepared",
         ),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
-        (["--resume", "--run=nowhere"], "nowhere is not a run"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
         (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
         (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
@@ -474,6 +473,7 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
 
 OWN_FLAGS = {
     "--resume": {"train"},
+    "--no-report": {"train"},
     "--folds": {"train", "sweep", "tables"},
     "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
     "--choose": {"sweep"},
