@@ -18,7 +18,7 @@ from cloc_jax.paper.table_summaries import (
 from cloc_jax.report import published
 from cloc_jax.runtime import files, typed_json
 from cloc_jax.scoring import metrics, predictions, results
-from cloc_jax.sweeps.run_plan import Plan
+from cloc_jax.sweeps.plan import Plan
 from configs import idrid
 
 RANKS = ("0", "1", "2", "3", "4")

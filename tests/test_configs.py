@@ -22,7 +22,7 @@ from cloc_jax.data.augment import Augment
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import flatten
-from cloc_jax.sweeps import run_plan
+from cloc_jax.sweeps import plan
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import build_dataset
 from configs import official
@@ -195,10 +195,10 @@ def test_a_setting_that_is_no_number_is_named(name, value):
 
 
 def test_a_sweep_names_a_bad_setting_before_the_first_run():
-    setting = run_plan.Setting("x", {"optimizer.learning_rate": math.nan})
-    good = run_plan.Setting("y", {"optimizer.learning_rate": 0.1})
+    setting = plan.Setting("x", {"optimizer.learning_rate": math.nan})
+    good = plan.Setting("y", {"optimizer.learning_rate": 0.1})
     with pytest.raises(ValueError, match="learning_rate is nan"):
-        run_plan.plan_runs(default_config(), [good, setting], seeds=1)
+        plan.plan_runs(default_config(), [good, setting], seeds=1)
 
 
 SIZES = [(32, "a"), (32.5, 32), (32,), (8, 32), (True, 32), (), (32, None)]

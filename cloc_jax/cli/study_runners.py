@@ -17,7 +17,7 @@ from cloc_jax.cli.request import (
 from cloc_jax.runtime import environment
 
 if TYPE_CHECKING:
-    from cloc_jax.sweeps import engines
+    from cloc_jax.sweeps.plan import Options
 
 
 def run_sweep(request: Request) -> int:
@@ -36,16 +36,15 @@ def run_sweep(request: Request) -> int:
             options=found,
             choose=request.arguments.choose,
             per=request.arguments.per,
-            schema=request.schema,
         )
-        return not any(cell["unfinished"] for cell in summary["cells"])
+        return not any(cell.unfinished for cell in summary.cells)
 
     return run_many("sweep", run, request, is_in_process=found.is_in_process)
 
 
-def engine_options(arguments: argparse.Namespace) -> "engines.Options":
+def engine_options(arguments: argparse.Namespace) -> "Options":
     """Where and how the runs of a job are trained."""
-    from cloc_jax.sweeps import engines, run_plan
+    from cloc_jax.sweeps import plan
 
     if arguments.engine == "local" and arguments.option:
         raise ValueError(
@@ -68,8 +67,8 @@ def engine_options(arguments: argparse.Namespace) -> "engines.Options":
         name, separator, value = text.partition("=")
         if not separator:
             raise ValueError(f"--option is {text!r}; write KEY=VALUE.")
-        settings[name] = run_plan.value_of(value)
-    return engines.Options(
+        settings[name] = plan.value_of(value)
+    return plan.Options(
         arguments.engine,
         arguments.workers,
         hours,
@@ -81,7 +80,7 @@ def engine_options(arguments: argparse.Namespace) -> "engines.Options":
 def run_control(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path, options: "engines.Options") -> None:
+    def run(place: pathlib.Path, options: "Options") -> None:
         from cloc_jax.paper import control
 
         control.control(
@@ -100,7 +99,7 @@ def run_control(request: Request) -> int:
 def run_margins(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path, options: "engines.Options") -> None:
+    def run(place: pathlib.Path, options: "Options") -> None:
         from cloc_jax.paper import margins
 
         margins.study_margins(
@@ -117,7 +116,7 @@ def run_margins(request: Request) -> int:
 def run_gaps(request: Request) -> int:
     check_methods(request, ["method.name=clm;cloc"])
 
-    def run(place: pathlib.Path, options: "engines.Options") -> None:
+    def run(place: pathlib.Path, options: "Options") -> None:
         from cloc_jax.paper import gaps
 
         gaps.study_gaps(
@@ -134,7 +133,7 @@ def run_gaps(request: Request) -> int:
 def run_collapse(request: Request) -> int:
     check_methods(request)
 
-    def run(place: pathlib.Path, options: "engines.Options") -> None:
+    def run(place: pathlib.Path, options: "Options") -> None:
         from cloc_jax.paper import margins
 
         margins.collapse(
@@ -162,7 +161,7 @@ def run_tables(request: Request) -> int:
 
 def run_study(
     name: str,
-    run: Callable[[pathlib.Path, "engines.Options"], None],
+    run: Callable[[pathlib.Path, "Options"], None],
     request: Request,
 ) -> int:
     """A job that trains runs, here or elsewhere, and then looks at them with JAX."""

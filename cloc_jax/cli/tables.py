@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax.cli import tables_flags
 from cloc_jax.paper import studies, table_plans, table_rows
-from cloc_jax.sweeps.engines import Options
+from cloc_jax.sweeps.plan import Options
 
 
 def rebuild(arguments: argparse.Namespace) -> int:

@@ -21,8 +21,8 @@ from cloc_jax.report import figures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics, predictions, results, trade_offs
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.sweeps.engines import LOCAL, Options
-from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs
+from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
+from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training.dataset import build_dataset
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
@@ -152,7 +152,7 @@ def control(
     ranks = build_dataset(config).ranks
     at = _boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values, kind)
-    runs = plan_runs(config, settings, seeds=seeds, is_resolved=options.is_in_process)
+    runs = plan_runs(config, settings, seeds=seeds)
     plans = studies.train(runs, folder, options)
     first = plans[LEARNED][0]
     study = _analyse(folder, plans, at, ranks, kind, studies.about(first))

@@ -22,8 +22,8 @@ from cloc_jax.paper.margins import phase_one_only, rank_correlation
 from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics
-from cloc_jax.sweeps.engines import LOCAL, Options
-from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs
+from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
+from cloc_jax.sweeps.sweep import LOCAL
 
 CLM, CLOC, EQUAL = "clm", "cloc", "cloc from equal starts"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -116,9 +116,7 @@ def study_gaps(
             (learned, seeds),
             (_nulls(draws), min(seeds, NULL_SEEDS)),
         )
-        for run in plan_runs(
-            common, settings, seeds=count, is_resolved=options.is_in_process
-        )
+        for run in plan_runs(common, settings, seeds=count)
     ]
     plans = studies.train(runs, folder, options)
     values = {name: read_values(folder, plan) for name, plan in plans.items()}

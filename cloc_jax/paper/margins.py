@@ -31,8 +31,8 @@ from cloc_jax.report import figures
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.sweeps.engines import LOCAL, Options
-from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs
+from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
+from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.dataset import build_dataset
 
@@ -143,7 +143,7 @@ def study_margins(
     ranks = build_dataset(config).ranks
     names = metrics.boundary_names(ranks)
     settings = _settings(common, draws)
-    runs = plan_runs(common, settings, seeds=seeds, is_resolved=options.is_in_process)
+    runs = plan_runs(common, settings, seeds=seeds)
     plans = studies.train(runs, folder, options)
     courses = {
         name: np.array([read_course(folder / plan.name, names) for plan in own])
@@ -440,7 +440,7 @@ def collapse(
     _check_method(config)
     names = metrics.boundary_names(build_dataset(config).ranks)
     settings = precautions(config.train.max_epochs)
-    runs = plan_runs(config, settings, seeds=seeds, is_resolved=options.is_in_process)
+    runs = plan_runs(config, settings, seeds=seeds)
     plans = studies.train(runs, folder, options)
     found, rows = {}, []
     for name, own in plans.items():

@@ -17,8 +17,7 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 
 if TYPE_CHECKING:  # who reads a study needs no code that trains runs
-    from cloc_jax.sweeps.engines import Options
-    from cloc_jax.sweeps.run_plan import Plan
+    from cloc_jax.sweeps.plan import Options, Plan
 
 REMEDY = "Move it away, or repeat the study."
 KINDS = ("control", "margins", "gaps", "collapse")  # studies, by the names of files
@@ -91,21 +90,21 @@ def train(
     plans: "Sequence[Plan]", folder: pathlib.Path, options: "Options"
 ) -> "dict[str, list[Plan]]":
     """Trains and scores the runs that are not finished; all of them by setting."""
-    from cloc_jax.sweeps import run_plan
-    from cloc_jax.sweeps.engines import carry_out
+    from cloc_jax.sweeps.sweep import train_runs
+    from cloc_jax.training import encoder
 
-    carry_out(plans, folder, options)
+    train_runs(plans, folder, options)
+    by_setting: dict[str, list[Plan]] = {}
     for plan in plans:
         if not RunFolder(folder / plan.name).metrics.exists():
             raise ValueError(
                 f"the run {folder / plan.name} did not finish, so the study has no "
                 "answer yet; what it printed above says why."
             )
-    # Workers resolve plans for themselves.
-    is_done = options.is_in_process
-    return run_plan.by_setting(
-        plans if is_done else list(map(run_plan.resolved, plans))
-    )
+        # What the weights decide is filled in, as training did it.
+        own = plan._replace(config=encoder.resolve(plan.config))
+        by_setting.setdefault(plan.setting, []).append(own)
+    return by_setting
 
 
 def finish(

@@ -29,11 +29,17 @@ from cloc_jax.runtime import files, typed_json
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, results
-from cloc_jax.sweeps.engines import Options, carry_out
-from cloc_jax.sweeps.engines.driver import check_same, read_failures
-from cloc_jax.sweeps.engines.task_files import is_finished
-from cloc_jax.sweeps.run_plan import Plan, Setting, plan_runs, set_value, value_of
-from cloc_jax.sweeps.sweep import folds_of
+from cloc_jax.sweeps.plan import (
+    Options,
+    Plan,
+    Setting,
+    folds_of,
+    is_finished,
+    plan_runs,
+    set_value,
+    value_of,
+)
+from cloc_jax.sweeps.sweep import check_same, train_runs
 
 # What each protocol sets; a dataset's own :frozen configuration goes before.
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -99,7 +105,6 @@ def plan(request: Request, load: Callable[[str, str], ConfigDict]) -> Planned:
             settings,
             seeds=request.seeds,
             folds=folds_of(dataset, folds),
-            is_resolved=False,
         )
         for one in made:
             fold = one.config.data.fold if folds else None
@@ -303,7 +308,7 @@ def train(planned: Planned, folder: pathlib.Path, options: Options) -> dict[str,
     if not planned.plans:
         return {}
     _list_runs(planned, folder)
-    return carry_out(planned.plans, folder, options, is_open=True)
+    return train_runs(planned.plans, folder, options, is_open=True)
 
 
 def _list_runs(planned: Planned, folder: pathlib.Path) -> None:
@@ -362,7 +367,11 @@ def make_summaries(folder: pathlib.Path) -> list[TableSummary]:
     groups: dict[tuple[str, str], list[ListedRun]] = {}
     for run in listed.values():
         groups.setdefault((run.dataset, run.protocol), []).append(run)
-    failed = read_failures(folder)
+    failed = {
+        name: reason
+        for name in listed
+        if (reason := RunFolder(folder / name).read_failure())
+    }
     made = [table_summaries.summarize(folder, r, failed) for r in groups.values()]
     return [summary for summary in made if summary]
 

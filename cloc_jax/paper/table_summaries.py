@@ -278,9 +278,9 @@ def run_name(
     dataset: str, protocol: str, setting: str, seed: int, fold: int | None
 ) -> str:
     """The name of the folder of a run."""
-    from cloc_jax.sweeps import run_plan  # late: readers of summaries need no runs
+    from cloc_jax.sweeps import plan  # late: readers of summaries need no runs
 
-    return f"{dataset},{protocol},{run_plan.run_name(setting, seed, fold)}"
+    return f"{dataset},{protocol},{plan.run_name(setting, seed, fold)}"
 
 
 def chosen_control(

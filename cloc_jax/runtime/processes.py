@@ -16,6 +16,8 @@ from cloc_jax.runtime import environment
 
 HEARTBEAT_SECONDS = 20  # after which a silent process counts as dead
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+# Loaded here, as a process that was forked amid other threads must not load anything.
+LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 LOST = 3  # exit code of a process that lost the others
 
 
@@ -33,8 +35,7 @@ def guard() -> None:
     child = os.fork()
     if not child:
         os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent, which passes it on
-        if sys.platform == "linux":  # a killed parent takes its child along
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
         return
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda n, _: os.kill(child, n))
@@ -50,6 +51,12 @@ def guard() -> None:
         )
         code = LOST
     os._exit(code if code >= 0 else 128 - code)
+
+
+def end_with_parent(number: int) -> None:
+    """Has this process sent a signal when its parent ends; on Linux only."""
+    if LIBRARY:
+        LIBRARY.prctl(PR_SET_PDEATHSIG, number)
 
 
 def give_up(code: int) -> None:

@@ -201,8 +201,8 @@ class SummaryRun:
 
     name: str
     val: dict[str, float | None]
-    test: dict[str, float | None] | None  # None where settings are being chosen
     margins: dict[str, float]
+    test: dict[str, float | None] | None = None  # not where settings are being chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +224,12 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The content of summary.json, without its checksum."""
-        return typed_json.to_plain(self)
+        plain = typed_json.to_plain(self)
+        for cell in plain["cells"]:
+            for part in (cell, *cell["runs"]):
+                if part["test"] is None:
+                    del part["test"]
+        return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Summary":

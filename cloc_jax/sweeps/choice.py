@@ -14,21 +14,18 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from cloc_jax.config import default_config
+from cloc_jax.runtime import run_folder, typed_json
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.files import write_text
-from cloc_jax.runtime.run_folder import flatten
-from cloc_jax.sweeps import sweep_summary
-from cloc_jax.sweeps.run_plan import Setting, set_value
+from cloc_jax.scoring.results import Summary, SummaryCell
+from cloc_jax.sweeps.plan import Setting, set_value
+from cloc_jax.sweeps.summary import describe, text_of
 
 # What settings can be chosen by.
 MORE = ("accuracy", "qwk", "one_off_accuracy")
 LESS = ("mae", "macro_mae", "nll")
 RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"
-
-
-def is_less_better(score: str) -> bool:
-    """Whether a smaller value of the score is the better one."""
-    return score.split()[0] in LESS + RATES
 
 
 def check(
@@ -55,84 +52,87 @@ def check(
         )
 
 
-def rank(summary: Mapping[str, Any], choose: str, per: str) -> dict[str, Any]:
+def rank(summary: Summary, choose: str, per: str) -> tuple[Summary, list[SummaryCell]]:
     """The cells from best to worst, and the best one for each value of `per`.
 
     Settings of which a run is missing come last and are never chosen; of two that are
     equal the first one given comes first.
     """
-    cells = list(summary["cells"])
-    known = sorted({name for cell in cells for name in cell["val"]})
-    whole = [cell for cell in cells if cell["runs"] and not cell["unfinished"]]
-    if choose not in known and known:
-        raise ValueError(f"--choose is {choose!r}; these runs have {', '.join(known)}.")
-    sign = 1 if is_less_better(choose) else -1
-    ranked = [c for c in whole if c["val"].get(choose, {}).get("mean") is not None]
-    if not ranked:
+    means: list[tuple[float, SummaryCell]] = []
+    for cell in summary.cells:
+        score = cell.val.get(choose)
+        if not cell.unfinished and score and score.mean is not None:
+            means.append((score.mean, cell))
+    if not means:
         raise ValueError(
             f"no setting has all its runs finished with a validation {choose}, so none "
             "was chosen; the same command goes on with the others."
         )
-    ranked.sort(key=lambda cell: sign * cell["val"][choose]["mean"])
-    best: dict[str, dict[str, Any]] = {}
+    is_less_better = choose.split()[0] in LESS + RATES
+    means.sort(key=lambda pair: pair[0] if is_less_better else -pair[0])
+    ranked = [cell for _, cell in means]
+    best: dict[str, SummaryCell] = {}
     for cell in ranked:
-        key = json.dumps(cell["settings"].get(per)) if per else ""
-        best.setdefault(key, cell)
+        best.setdefault(json.dumps(cell.settings[per]) if per else "", cell)
+    rest = [cell for cell in summary.cells if cell not in ranked]
+    return Summary(ranked + rest), list(best.values())
+
+
+def to_json(chosen: Sequence[SummaryCell], choose: str, per: str) -> dict[str, Any]:
+    """What summary.json says of a choice."""
     return {
-        "cells": ranked + [cell for cell in cells if cell not in ranked],
         "choose": choose,
         "per": per,
         "chosen": [
-            {"settings": cell["settings"], "val": cell["val"][choose]}
-            | ({"per": cell["settings"][per]} if per else {})
-            for cell in best.values()
+            {"settings": cell.settings, "val": typed_json.to_plain(cell.val[choose])}
+            | ({"per": cell.settings[per]} if per else {})
+            for cell in chosen
         ],
     }
 
 
-def write(
+def write_configs(
     folder: pathlib.Path,
-    summary: Mapping[str, Any],
+    chosen: Sequence[SummaryCell],
     config: ConfigDict,
-    schema: ConfigDict,
+    *,
     choose: str,
-) -> list[pathlib.Path]:
+    per: str,
+) -> None:
     """Writes a configuration file for each choice and prints how to use it."""
-    paths = []
-    for choice in summary["chosen"]:
+    for cell in chosen:
         own = copy.deepcopy(config)
-        for name, value in choice["settings"].items():
+        for name, value in cell.settings.items():
             set_value(own, name, value)
-        ending = re.sub(r"\W+", "_", str(choice["per"])) if "per" in choice else ""
-        path = folder / f"chosen{ending and '_'}{ending}.py"
-        found = sweep_summary.text_of(choice["val"])
-        count = choice["val"]["count"]
+        ending = "_" + re.sub(r"\W+", "_", str(cell.settings[per])) if per else ""
+        path = folder / f"chosen{ending}.py"
+        score = cell.val[choose]
         lines = (
-            f"Chosen by validation {choose}, {found} over {count} runs:",
-            sweep_summary.describe(choice["settings"]),
+            f"Chosen by validation {choose}, {text_of(score)} over {score.count} runs:",
+            describe(cell.settings),
         )
-        write_text(path, _file(lines, changes(own, schema)))
+        write_text(path, _file(lines, changes(own)))
         console.print(" ".join(lines), soft_wrap=True)
         console.print(f"  python launch.py --config={path}", soft_wrap=True)
-        if summary.get("per") == "method.name":
-            console.print(f"  {_flags(config.data.name, choice)}", soft_wrap=True)
-        paths.append(path)
-    return paths
+        if per == "method.name":
+            flags = table_flags(config.data.name, cell.settings)
+            console.print(f"  {flags}", soft_wrap=True)
 
 
-def _flags(dataset: str, choice: Mapping[str, Any]) -> str:
-    """The same for `launch.py tables`, which trains several methods."""
+def table_flags(dataset: str, settings: Mapping[str, Any]) -> str:
+    """The settings of a method for `launch.py tables`, which trains several."""
+    place = f"{dataset}/{settings['method.name']}"
     return " ".join(
-        "--set=" + shlex.quote(f"{dataset}/{choice['per']}:{name}={value}")
-        for name, value in choice["settings"].items()
+        "--set=" + shlex.quote(f"{place}:{name}={value}")
+        for name, value in settings.items()
         if name != "method.name"
     )
 
 
-def changes(config: ConfigDict, schema: ConfigDict) -> dict[str, Any]:
+def changes(config: ConfigDict) -> dict[str, Any]:
     """The fields, by dotted name, that are not at their default."""
-    defaults = flatten(schema.to_dict())
-    fields = flatten(config.to_dict())
+    defaults = run_folder.flatten(default_config().to_dict())
+    fields = run_folder.flatten(config.to_dict())
     return {name: value for name, value in fields.items() if value != defaults[name]}
 
 

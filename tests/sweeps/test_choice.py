@@ -1,5 +1,6 @@
 """Choosing: by validation alone, and what is chosen is a configuration."""
 
+import json
 import shlex
 import sys
 
@@ -8,11 +9,10 @@ from absl import flags
 from ml_collections import config_flags
 from tiny_runs import tiny
 
-from cloc_jax.config import default_config
-from cloc_jax.paper import table_plans
-from cloc_jax.runtime import files
-from cloc_jax.sweeps import choice, sweep, sweep_summary
-from cloc_jax.sweeps.run_plan import plan_runs
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import results
+from cloc_jax.sweeps import choice, summary, sweep
+from cloc_jax.sweeps.plan import combinations, plan_runs, value_of
 
 VARY = ["method.name=ce;sord", "optimizer.learning_rate=0.001;0.01"]
 # Mean validation accuracy of the four settings; test accuracy ranks them otherwise.
@@ -23,42 +23,51 @@ VAL = {"ce 0.001": 0.6, "ce 0.01": 0.7, "sord 0.001": 0.8, "sord 0.01": 0.5}
 def played(tmp_path, monkeypatch):
     """A sweep whose runs are written, not trained."""
 
-    def run(plans, folder, options):
+    def write(plans, folder, options):
         for p in plans:
-            place = folder / p.name
-            place.mkdir(parents=True)
+            run = RunFolder(folder / p.name)
+            run.path.mkdir(parents=True)
             name = f"{p.config.method.name} {p.config.optimizer.learning_rate:g}"
             val = VAL[name] + (0.01 if p.config.seed else -0.01)
-            rates = {"1|2": {"error_rate": 1 - val, "crossing_rate": 1 - val}}
-            found = {
-                "final": {
-                    "val": scores(val, 1 - val, rates),
-                    "test": scores(0.987654, 0.0123456, rates),
-                },
-                "critical": ["1|2"],
-                "margins": {},
-                "readouts": {},
-            }
-            files.write_sealed(place / "metrics.json", found)
+            found = results.RunResults(
+                final={"val": scores(val), "test": scores(0.987654)},
+                ranks=["0", "1", "2"],
+                critical=["1|2"],
+                method=p.config.method.name,
+                dataset="synthetic",
+                readouts={},
+                stages=[],
+                seconds={},
+                environment={},
+                order_score=results.OrderScore(None, {}, 0),
+            )
+            run.write_metrics(found.to_json())
 
-    monkeypatch.setattr(sweep, "carry_out", run)
+    monkeypatch.setattr(sweep, "train_runs", write)
     return tmp_path / "sweep"
 
 
-def scores(accuracy, mae, rates):
-    return {
-        "accuracy": accuracy,
-        "mae": mae,
-        "qwk": None,
-        "count": 20,
-        "macro_mae": mae,
-        "boundaries": rates,
-    }
+def scores(accuracy):
+    error = 1 - accuracy
+    rates = results.BoundaryRates(*[error] * 6, missed_count=0, false_alarm_count=0)
+    return results.SplitScores(
+        count=20,
+        accuracy=accuracy,
+        mae=error,
+        qwk=None,
+        one_off_accuracy=1.0,
+        macro_mae=error,
+        recall={},
+        true_counts={},
+        predicted_counts={},
+        confusion=[],
+        boundaries={"1|2": rates},
+    )
 
 
 def swept(folder, choose, per=""):
     config = tiny(data__root="somewhere")
-    options = {"vary": VARY, "seeds": 2, "schema": default_config}
+    options = {"vary": VARY, "seeds": 2}
     return sweep.sweep(config, folder, choose=choose, per=per, **options)
 
 
@@ -67,11 +76,12 @@ def swept(folder, choose, per=""):
     [("accuracy", "sord 0.001"), ("mae", "sord 0.001"), ("error 1|2", "sord 0.001")],
 )
 def test_settings_are_ranked_on_validation(played, score, best):
-    summary = swept(played, score)
-    ranked = [" ".join(map(str, c["settings"].values())) for c in summary["cells"]]
+    found = swept(played, score)
+    ranked = [" ".join(map(str, cell.settings.values())) for cell in found.cells]
     assert ranked == sorted(VAL, key=lambda name: -VAL[name])
     assert ranked[0] == best
-    assert summary["chosen"][0]["val"]["mean"] == pytest.approx(
+    written = json.loads((played / "summary.json").read_text())
+    assert written["chosen"][0]["val"]["mean"] == pytest.approx(
         0.8 if score == "accuracy" else 0.2
     )
 
@@ -107,10 +117,9 @@ def test_the_choice_is_a_configuration(played, monkeypatch, capsys):
 
 
 def test_the_best_of_each_method(played, capsys):
-    summary = swept(played, "accuracy", per="method.name")
-    assert {
-        c["per"]: c["settings"]["optimizer.learning_rate"] for c in summary["chosen"]
-    } == {
+    swept(played, "accuracy", per="method.name")
+    chosen = json.loads((played / "summary.json").read_text())["chosen"]
+    assert {c["per"]: c["settings"]["optimizer.learning_rate"] for c in chosen} == {
         "sord": 0.001,
         "ce": 0.01,
     }
@@ -121,23 +130,21 @@ def test_the_best_of_each_method(played, capsys):
 
 def test_flags_for_tables_survive_the_shell():
     margins = ("learn", 0.5)
-    found = choice._flags(
-        "idrid", {"per": "cloc", "settings": {"method.cloc.margins": margins}}
-    )
+    settings = {"method.name": "cloc", "method.cloc.margins": margins}
+    found = choice.table_flags("idrid", settings)
     [word] = shlex.split(found)
-    name, value = table_plans.pair(word.removeprefix("--set=idrid/cloc:"), "")
-    assert (name, value) == ("method.cloc.margins", margins)
+    name, _, text = word.removeprefix("--set=idrid/cloc:").partition("=")
+    assert (name, value_of(text)) == ("method.cloc.margins", margins)
 
 
 def test_a_setting_with_a_run_missing_is_not_chosen(played):
     swept(played, "accuracy")
     (played / "name=sord,learning_rate=0.001,seed=1" / "metrics.json").unlink()
-    settings = sweep.combinations(VARY)
-    plans = plan_runs(tiny(), settings, seeds=2, is_resolved=False)
-    summary = sweep_summary.summarize(played, plans, splits=("val",))
-    ranked = choice.rank(summary, "accuracy", "")
-    assert ranked["chosen"][0]["settings"]["method.name"] == "ce"
-    assert ranked["cells"][-1]["unfinished"]
+    plans = plan_runs(tiny(), combinations(VARY), seeds=2)
+    found = summary.summarize(played, plans, is_choosing=True)
+    ranked, [best] = choice.rank(found, "accuracy", "")
+    assert best.settings["method.name"] == "ce"
+    assert ranked.cells[-1].unfinished
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Engines for real: the same results as this process makes, though workers die."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -12,7 +13,6 @@ import pytest
 from launching import ROOT, TINY
 
 from cloc_jax.runtime import files
-from cloc_jax.sweeps.engines import claim_files
 
 SWEEP = [
     "sweep",
@@ -21,7 +21,6 @@ SWEEP = [
     "--config.mesh.devices=1",
     "--vary=method.name=ce;sord",
 ]
-# Features of a frozen encoder, so that many runs are one program.
 STUDY = [
     *TINY,
     "--config.encoder.frozen=True",
@@ -31,12 +30,13 @@ STUDY = [
     "--config.mesh.devices=1",
 ]
 LAUNCH = (str(ROOT / "launch.py"),)
+SUBMITIT = ["--engine=slurm", "--option=cluster=local"]
 # The driver, and a look at what it loaded.
 DRIVER = """
 import sys
 import launch
 code = launch.main(sys.argv[1:])
-loads = "--engine=local" in sys.argv and "--workers=2" not in sys.argv
+loads = not {"--workers=2", "--engine=ray"} & set(sys.argv)
 assert loads or "jax" not in sys.modules, "the driver loads JAX"
 sys.exit(code)
 """
@@ -80,13 +80,13 @@ def wait_for(found, process, what, seconds=300):
 
 
 def under_way(runs: pathlib.Path):
-    """The process of a run that has a checkpoint and is not finished."""
+    """The process that trains a run which has a checkpoint and is not finished."""
     for run in runs.glob("*seed=*"):
         # Those without checksums are still being written.
         has_checkpoint = any(run.glob(f"checkpoints/*/{files.SEAL}"))
-        claim = runs / claim_files.FOLDER / run.name
-        if has_checkpoint and not (run / "metrics.json").exists() and claim.exists():
-            return json.loads(claim.read_text())["pid"]
+        if has_checkpoint and not (run / "metrics.json").exists():
+            with contextlib.suppress(OSError, ValueError):
+                return json.loads((run / "lock").read_text())["pid"]
     return None
 
 
@@ -94,24 +94,108 @@ def finish(process, runs, serial):
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     assert json.loads((runs / "summary.json").read_text()) == serial
-    assert not any((runs / claim_files.FOLDER).iterdir())
     return said
+
+
+def logs_of(runs):
+    return "".join(path.read_text() for path in (runs / "commands").glob("*.log"))
+
+
+def parent_of(pid: int) -> int:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[1])
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [["--engine=slurm", "--option=cluster=local"], ["--engine=local"]]
+    "options, find, number",
+    [
+        (["--engine=local"], lambda pid: pid, signal.SIGKILL),
+        (SUBMITIT, lambda pid: pid, signal.SIGKILL),
+        (SUBMITIT, parent_of, signal.SIGKILL),  # the job that runs the command
+        (SUBMITIT, parent_of, signal.SIGUSR2),  # how SLURM warns before the end
+    ],
+    ids=["worker", "command", "job", "time"],
 )
-def test_a_worker_is_killed(options, serial, tmp_path):
+def test_a_command_or_its_job_ends(options, find, number, serial, tmp_path):
     joins = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
     process = start(tmp_path, "runs", *options, "--workers=2", **joins)
     runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.kill(pid, signal.SIGKILL)
+    os.kill(find(pid), number)
     said = finish(process, runs, serial)
-    assert "it goes on from where it was" in said
-    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
-    assert "going on in stage" in logs
+    assert ("(attempt 1)" in said) == (number == signal.SIGKILL), said
+    assert "going on in stage" in logs_of(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["worker", "machine"])
+def test_ray_loses_a_worker_or_a_machine(lost, serial, tmp_path):
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0}
+    )
+    try:
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        options = ["--engine=ray", f"--option=address={cluster.address}"]
+        process = start(tmp_path, "runs", *options)
+        runs = tmp_path / "runs"
+        pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+        worker = parent_of(pid)
+        raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
+        if lost == "worker":
+            os.kill(worker, signal.SIGKILL)
+        else:
+            [place] = [i for i, raylet in enumerate(raylets) if is_below(pid, raylet)]
+            cluster.remove_node(nodes[place], allow_graceful=False)
+        finish(process, runs, serial)
+        assert "going on in stage" in logs_of(runs)
+    finally:
+        cluster.shutdown()
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    while pid > 1 and pid != ancestor:
+        pid = parent_of(pid)
+    return pid == ancestor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ctrl-c"])
+def test_a_driver_ends_and_the_command_goes_on(is_killed, serial, tmp_path):
+    # As a terminal does it: Ctrl-C is a signal to the whole group of launch.py.
+    process = start(tmp_path, "runs", "--workers=2", program=LAUNCH)
+    runs = tmp_path / "runs"
+    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+    os.killpg(process.pid, signal.SIGKILL if is_killed else signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    if not is_killed:
+        assert process.returncode == 128 + signal.SIGINT, said
+        assert "goes on with the same command" in said
+        assert not lives(pid)
+        assert "ended at once" not in logs_of(runs)
+    # A killed driver leaves commands that still write their checkpoints.
+    finish(start(tmp_path, "runs", "--workers=2"), runs, serial)
+    assert "stopping as soon as all is saved" in logs_of(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--workers=2"]], ids=["process", "workers"])
+def test_two_drivers_share_the_runs(options, serial, tmp_path):
+    drivers = [start(tmp_path, "runs", *words) for words in ([], options)]
+    said = [process.communicate(timeout=900)[0] for process in drivers]
+    assert [process.returncode for process in drivers] == [0, 0], said
+    runs = tmp_path / "runs"
+    assert json.loads((runs / "summary.json").read_text()) == serial
+    trained = "".join(said) + logs_of(runs)
+    assert trained.count("ended after epoch") == 2, said  # each run once
 
 
 @pytest.mark.slow
@@ -127,86 +211,9 @@ def test_a_study_with_workers(job, flags, tmp_path):
     found = {}
     for run, options in ("alone", []), ("workers", ["--workers=2"]):
         process = start(tmp_path, run, *options, command=common, program=LAUNCH)
-        said, _ = process.communicate(timeout=600)
+        said, _ = process.communicate(timeout=900)
         assert process.returncode == 0, said
         found[run] = json.loads((tmp_path / run / f"{job}.json").read_text())
         del found[run]["command"], found[run]["integrity"]
-        assert (tmp_path / run / "tasks").exists() == (run == "workers")
+        assert (tmp_path / run / "commands").exists() == (run == "workers")
     assert found["alone"] == found["workers"]
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_workers_of_this_machine_and_the_command_goes_on(serial, tmp_path):
-    options = ["--engine=local", "--workers=2"]
-    # As a terminal does it: a signal to the whole group of launch.py.
-    process = start(tmp_path, "runs", *options, program=LAUNCH)
-    runs = tmp_path / "runs"
-    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 128 + signal.SIGINT, said
-    assert "goes on with the same command" in said
-    assert not claim_files._started(pid)
-    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
-    assert "stopping as soon as all is saved" in logs
-    assert "ended at once" not in logs
-    finish(start(tmp_path, "runs", *options), runs, serial)
-
-
-@pytest.mark.slow
-def test_submitit_with_a_job_whose_time_is_up(serial, tmp_path):
-    options = ["--engine=slurm", "--option=cluster=local", "--workers=2"]
-    process = start(tmp_path, "runs", *options)
-    runs = tmp_path / "runs"
-    pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.kill(parent_of(pid), signal.SIGUSR2)  # how SLURM warns before the end
-    said = finish(process, runs, serial)
-    assert "it goes on" not in said  # the job queued itself again
-    logs = "".join(p.read_text() for p in (runs / "tasks").glob("*.log"))
-    assert "going on in stage" in logs
-
-
-@pytest.mark.slow
-def test_ray_with_a_machine_lost(serial, tmp_path):
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    cluster = cluster_utils.Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0}
-    )
-    try:
-        workers = [cluster.add_node(num_cpus=1) for _ in range(2)]
-        options = ["--engine=ray", f"--option=address={cluster.address}"]
-        process = start(tmp_path, "runs", *options)
-        runs = tmp_path / "runs"
-        pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-        of = [
-            w
-            for w in workers
-            if is_below(pid, w.all_processes["raylet"][0].process.pid)
-        ]
-        assert len(of) == 1
-        cluster.remove_node(of[0], allow_graceful=False)
-        said = finish(process, runs, serial)
-        assert "its machine or worker was lost" in said
-    finally:
-        cluster.shutdown()
-
-
-def is_below(pid: int, ancestor: int) -> bool:
-    while pid > 1 and pid != ancestor:
-        pid = parent_of(pid)
-    return pid == ancestor
-
-
-def parent_of(pid: int) -> int:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[1])
-
-
-@pytest.mark.slow
-def test_two_drivers_share_the_runs(serial, tmp_path):
-    drivers = [start(tmp_path, "runs", "--engine=local") for _ in range(2)]
-    said = [process.communicate(timeout=900)[0] for process in drivers]
-    assert [process.returncode for process in drivers] == [0, 0], said
-    for name in ("name=ce,seed=0", "name=sord,seed=0"):
-        assert sum(text.count(f"run {name}\n") for text in said) == 1, said
-    assert json.loads((tmp_path / "runs" / "summary.json").read_text()) == serial

@@ -1,0 +1,265 @@
+"""Executors: who runs the commands that train runs; here the two of this machine.
+
+The command is the unit of work. `launch.py train --config=FILE --run=DIR --resume
+--no-report` starts a run, goes on with it, or does nothing where it is finished, all
+under the run's lock. So whoever executes a command need know nothing else, and the
+run's folder says what became of it: results, or failed.json with the reason.
+"""
+
+import concurrent.futures
+import itertools
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloc_jax.runtime import environment, errors, files, processes, run_lock
+from cloc_jax.runtime.console import console
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.sweeps.plan import Options, Plan, has_ended, is_held
+
+COMMANDS = "commands"  # folder beside the runs: a configuration and a log of each
+LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch.py"
+# Of the driver's environment; other variables may be secrets.
+CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
+# What would make a command join a run of several processes.
+JOINS = re.compile(
+    r"SLURM_|PMI_|PMIX_|OMPI_|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)$"
+)
+LOOK_SECONDS = 0.2  # between two looks at a command
+HELD_SECONDS = 5.0  # between two looks at a run that another process trains
+GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
+GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Died(Exception):
+    """A command ended without results or a reason, such as by a signal."""
+
+
+class Work:
+    """A command for one run; call it on the machine that trains, until the run ends."""
+
+    def __init__(self, plan: Plan, folder: pathlib.Path):
+        """Writes the configuration of a run of that folder, for its command."""
+        self.run = folder.absolute() / plan.name
+        self.config = folder.absolute() / COMMANDS / f"{plan.name}.json"
+        self.is_stopped = False  # set it to have the run saved and the call return
+        self._process: subprocess.Popen | None = None
+        self._working_folder = os.getcwd()
+        self._variables = {k: v for k, v in os.environ.items() if CARRIED.match(k)}
+        self.config.parent.mkdir(exist_ok=True)
+        files.write_sealed(self.config, plan.config.to_dict())
+
+    def __call__(
+        self, hours: float = math.inf, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Raises Died where the run neither finished nor failed.
+
+        A run that another process trains is waited for.
+
+        Args:
+          hours: after which the command is stopped, and counts as dead.
+          variables: of its environment, besides those of the command.
+        """
+        while not (self.is_stopped or has_ended(self.run)):
+            if is_held(self.run):
+                time.sleep(HELD_SECONDS)
+                continue
+            self._process = process = self._start(variables or {})
+            is_late = self._wait(hours)
+            code = process.wait()
+            if self.is_stopped or has_ended(self.run) or is_held(self.run):
+                continue
+            late = f"its command took more than {hours:g} hours"
+            raise Died(late if is_late else f"its command ended with {code}")
+
+    def stop(self) -> None:
+        """Lets the command write a checkpoint, and ends it.
+
+        A signal handler may call this amid the call itself, so nothing here may need
+        the locks of `subprocess`.
+        """
+        self.is_stopped = True
+        self._wait(math.inf)
+
+    def checkpoint(self) -> Any:
+        """What submitit submits in turn, before the end of a job's time."""
+        import submitit
+
+        self.stop()
+        self.is_stopped, self._process = False, None
+        return submitit.helpers.DelayedSubmission(self)
+
+    def _wait(self, hours: float) -> bool:
+        """Waits until the command has ended; whether it took too long."""
+        end, kill = time.monotonic() + hours * 3600, math.inf
+        while self._process and not _has_exited(self._process.pid):
+            now = time.monotonic()
+            if kill == math.inf and (self.is_stopped or now > end):
+                kill = now + GRACE_SECONDS
+                self._process.send_signal(signal.SIGTERM)
+            elif now > kill:
+                self._process.kill()
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() > end
+
+    def _start(self, variables: Mapping[str, str]) -> subprocess.Popen:
+        words = [str(LAUNCH), "train", f"--config={self.config}", f"--run={self.run}"]
+        merged = {**os.environ, **self._variables, **variables}
+        place, parent = self._working_folder, os.getpid()
+
+        def prepare() -> None:
+            # It may still write a checkpoint, so it is asked and not killed.
+            processes.end_with_parent(signal.SIGTERM)
+            if os.getppid() != parent:  # the parent was gone before that
+                os._exit(128 + signal.SIGTERM)
+
+        with self.config.with_suffix(".log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *words, "--resume", "--no-report"],
+                cwd=place if os.path.isdir(place) else None,
+                env={k: v for k, v in merged.items() if not JOINS.match(k)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=prepare,
+                # Ctrl-C is for the parent, which stops its commands in its own way.
+                process_group=0,
+            )
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a child has, leaving its exit code for `wait`."""
+    try:
+        return bool(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    except ChildProcessError:
+        return True  # its exit code was read already
+
+
+def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
+    """Trains runs one after another in this process, those last that others train.
+
+    A run that fails leaves its reason in its folder, and the others go on; a full disk
+    ends all.
+    """
+    # Late: it loads JAX, which the drivers of other executors never do.
+    from cloc_jax.report import evaluation
+
+    waiting = list(plans)
+    while waiting:
+        held = []
+        for plan in waiting:
+            run = RunFolder(folder / plan.name)
+            if has_ended(run.path):
+                continue  # another driver was faster
+            try:
+                console.print(f"run {plan.name}", soft_wrap=True)
+                evaluation.complete_run(plan.config, run, resume=True, draws=False)
+                processes.wait(f"results of {plan.name}")
+            except run_lock.InUse as error:
+                console.print(f"waiting: {error}", soft_wrap=True)
+                held.append(plan)
+            except errors.Interrupted:
+                raise
+            except Exception as error:
+                is_full = getattr(error, "errno", None) in errors.NO_ROOM
+                # Processes that train together must not go on alone.
+                if is_full or not processes.is_alone():
+                    raise
+                if not isinstance(error, ValueError | OSError | ArithmeticError):
+                    console.print_exception()
+        waiting = held
+        while waiting and all(is_held(folder / plan.name) for plan in waiting):
+            time.sleep(HELD_SECONDS)
+
+
+def train_with_workers(works: Sequence[Work], options: Options) -> dict[str, str]:
+    """Runs commands side by side on this machine; why runs were lost, by name."""
+    free, own = shares(options.workers), threading.local()
+    lost: dict[str, str] = {}
+
+    def begin() -> None:
+        cores, own.variables = free.pop()
+        os.sched_setaffinity(0, cores)  # of this thread and what it starts
+
+    def train(work: Work) -> None:
+        name = work.run.name
+        for number in range(1, options.retries + 2):
+            try:
+                return work(options.hours, own.variables)
+            except Died as died:
+                lost[name] = f"{died} in {number} attempts"
+                console.print(f"{name}: {died} (attempt {number})", soft_wrap=True)
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(len(free), initializer=begin) as pool:
+        try:
+            futures = [pool.submit(train, work) for work in works]
+            for count, future in enumerate(concurrent.futures.as_completed(futures), 1):
+                future.result()
+                console.print(f"{count} of {len(works)} runs have ended")
+        except BaseException:
+            console.print("stopping workers as soon as all is saved")
+            for work in works:
+                work.is_stopped = True
+            raise
+    return lost
+
+
+def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
+    """Cores of each worker, and variables that name its GPUs.
+
+    ValueError where this machine has too little for so many.
+    """
+    cores, gpus = _neighbours(environment.usable_cores()), _gpus()
+    if not hasattr(os, "sched_setaffinity"):
+        problem = "only Linux can give processes cores of their own; leave it out"
+    elif 0 < len(gpus) < workers:
+        problem = f"this process may use {len(gpus)} GPUs; use that many at most, or "
+        problem += "JAX_PLATFORMS=cpu to train on the cores"
+    elif len(cores) < workers:
+        problem = f"this process may use {len(cores)} cores; use that many at most"
+    else:
+        visible = [{VISIBLE: ",".join(own)} for own in _parts(gpus, workers)]
+        named = visible if gpus else [{} for _ in visible]
+        return list(zip(_parts(cores, workers), named, strict=True))
+    raise ValueError(f"--workers is {workers}, but {problem}.")
+
+
+def _parts(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
+    ends = [len(items) * i // count for i in range(count + 1)]
+    return [items[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _neighbours(cores: Sequence[int]) -> list[int]:
+    """Cores in their order, each followed by the other threads of the same one."""
+
+    def first_thread(core: int) -> int:
+        try:
+            siblings = pathlib.Path(SIBLINGS.format(core)).read_text()
+            return int(re.split("[,-]", siblings)[0])
+        except (OSError, ValueError):
+            return core
+
+    return sorted(cores, key=lambda core: (first_thread(core), core))
+
+
+def _gpus() -> list[str]:
+    """NVIDIA's GPUs that JAX would use, without loading it."""
+    asked = os.environ.get("JAX_PLATFORMS") or "cuda"
+    if not {"cuda", "gpu"} & set(asked.split(",")):
+        return []
+    if VISIBLE in os.environ:
+        # CUDA stops at the first that is none, such as -1.
+        listed = [one.strip() for one in os.environ[VISIBLE].split(",")]
+        return list(itertools.takewhile(lambda one: one and one[0] != "-", listed))
+    return [str(i) for i, _ in enumerate(GPUS.iterdir())] if GPUS.is_dir() else []

@@ -1,0 +1,328 @@
+"""Commands that finish, fail, die or hang, and who runs them on this machine."""
+
+import json
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from launching import ROOT
+from ml_collections import ConfigDict
+
+from cloc_jax.runtime import environment, files
+from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.sweeps import executors, slurm, sweep
+from cloc_jax.sweeps.executors import Died, Work
+from cloc_jax.sweeps.plan import Options, Plan
+
+# In place of launch.py: does what its configuration says, attempt by attempt.
+PLAYED = """
+import json, os, pathlib, signal, sys, time
+from cloc_jax.runtime.run_folder import RunFolder
+words = dict(word.partition("=")[::2] for word in sys.argv[2:])
+run = RunFolder(words["--run"])
+run.path.mkdir(exist_ok=True)
+with (run.path / "attempts").open("a+") as file:
+    file.seek(0)
+    number = len(file.readlines())
+    file.write(" ".join(sys.argv[1:]) + chr(10))
+script = json.loads(pathlib.Path(words["--config"]).read_text())["script"]
+if script[number] == "finish":
+    run.write_metrics({"final": {}})
+elif script[number] == "fail":
+    run.write_failure("no images")
+    sys.exit(2)
+elif script[number] == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, save)
+print("cores", sorted(os.sched_getaffinity(0)))
+print(dict(os.environ), flush=True)
+if script[number] == "hang":
+    time.sleep(60)
+"""
+HOLD = """
+import sys
+from cloc_jax.runtime.run_folder import RunFolder
+run = RunFolder(sys.argv[1])
+with run.held("train", is_new=True):
+    print("held", flush=True)
+    sys.stdin.readline()
+    run.write_metrics({"final": {}})
+"""
+WORKERS = Options(workers=2, retries=2)
+two_cores = pytest.mark.skipif(
+    len(environment.usable_cores()) < 2, reason="a share for each needs two cores"
+)
+
+
+@pytest.fixture(autouse=True)
+def played(tmp_path, monkeypatch):
+    """Commands are played, and looked at often."""
+    script = tmp_path / "played.py"
+    script.write_text(PLAYED)
+    monkeypatch.setattr(executors, "LAUNCH", script)
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(executors, "HELD_SECONDS", 0.1)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+
+
+def plan(name, *script):
+    return Plan(name, "one", {"seed": 0}, ConfigDict({"seed": 0, "script": script}))
+
+
+def attempts(folder, name):
+    return (folder / name / "attempts").read_text().splitlines()
+
+
+def work_of(tmp_path, *script):
+    (tmp_path / "runs").mkdir()
+    return Work(plan("a", *script), tmp_path / "runs")
+
+
+def wait_for(log, text):
+    end = time.monotonic() + 30
+    while text not in (log.read_text() if log.exists() else ""):
+        assert time.monotonic() < end, f"{text} is not in {log}"
+        time.sleep(0.05)
+
+
+def log_of(work):
+    return work.config.with_suffix(".log")
+
+
+@two_cores
+def test_what_dies_is_tried_again_and_what_fails_is_not(tmp_path):
+    folder = tmp_path / "runs"
+    plans = [
+        plan("fine", "finish"),
+        plan("killed", "die", "die", "finish"),
+        plan("wrong", "fail"),
+        plan("lost", "die", "die", "die"),
+    ]
+    failed = sweep.train_runs(plans, folder, WORKERS)
+    assert {p.name: len(attempts(folder, p.name)) for p in plans} == {
+        "fine": 1,
+        "killed": 3,
+        "wrong": 1,
+        "lost": 3,
+    }
+    assert failed["wrong"] == "no images"
+    assert failed["lost"].startswith("its command ended with -9 in 3 attempts; see ")
+    assert set(failed) == {"wrong", "lost"}
+    assert RunFolder(folder / "lost").read_failure() == failed["lost"]
+    [words] = attempts(folder, "fine")
+    assert words == (
+        f"train --config={folder / 'commands' / 'fine.json'} --run={folder / 'fine'} "
+        "--resume --no-report"
+    )
+    # What failed is tried again by the next command; what is finished is not.
+    again = [*plans[:2], plan("wrong", "fail", "finish"), plan("lost", *["finish"] * 4)]
+    assert not sweep.train_runs(again, folder, WORKERS)
+    assert not RunFolder(folder / "lost").read_failure()
+    assert len(attempts(folder, "fine")) == 1 and len(attempts(folder, "wrong")) == 2
+
+
+@two_cores
+def test_a_run_that_another_process_trains_is_waited_for(tmp_path):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    sweep.list_runs(folder, [plan("a", "finish")])
+    command = [sys.executable, "-c", HOLD, str(folder / "a")]
+    other = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout.readline() == "held\n"
+    threading.Timer(1.0, lambda: other.communicate("go on\n")).start()
+    assert not sweep.train_runs([plan("a", "finish")], folder, WORKERS)
+    assert not (folder / "a" / "attempts").exists()
+    other.wait()
+
+
+@two_cores
+def test_a_driver_that_is_stopped_saves_its_runs(tmp_path, monkeypatch):
+    folder = tmp_path / "runs"
+    logs = [folder / "commands" / f"{name}.log" for name in "ab"]
+
+    def interrupted(futures):
+        for log in logs:
+            wait_for(log, "cores")
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(executors.concurrent.futures, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        plans = [plan(name, "hang") for name in "abc"]
+        sweep.train_runs(plans, folder, WORKERS)
+    for log in logs:
+        assert log.read_text().count("saved") == 1
+    assert not (folder / "c").exists()
+    cores = [next(iter(log.read_text().splitlines())) for log in logs]
+    assert cores[0] != cores[1]  # each has its own
+
+
+def test_a_command_that_takes_too_long_is_saved_and_counts_as_dead(tmp_path):
+    work = work_of(tmp_path, "hang")
+    with pytest.raises(Died, match="took more than 0.0005 hours"):
+        work(hours=0.0005)
+    wait_for(log_of(work), "saved")
+
+
+def test_commands_get_the_driver_s_variables_and_join_no_other_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    work = work_of(tmp_path, "env")
+    assert "/cache" in str(pickle.dumps(work)) and "secret" not in str(
+        pickle.dumps(work)
+    )
+    # As on another machine, within a job of several processes there.
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "host:1")
+    with pytest.raises(Died, match="ended with 0"):
+        work(variables={"CUDA_VISIBLE_DEVICES": "3"})
+    text = log_of(work).read_text()
+    assert "'XDG_CACHE_HOME': '/cache'" in text and "'HF_TOKEN': 'secret'" in text
+    assert "'CUDA_VISIBLE_DEVICES': '3'" in text
+    assert "SLURM_" not in text and "COORDINATOR" not in text
+
+
+def test_a_job_whose_time_is_up_is_saved_and_queued_again(tmp_path):
+    """As submitit does it: in a signal handler, while the job waits."""
+    submitit = pytest.importorskip("submitit")
+    work, again = work_of(tmp_path, "hang", "finish"), []
+
+    def warn():
+        wait_for(log_of(work), "cores")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    def handle(*_):
+        again.append(pickle.loads(pickle.dumps(work.checkpoint())))
+        raise SystemExit
+
+    before = signal.signal(signal.SIGUSR2, handle)
+    try:
+        threading.Thread(target=warn).start()
+        with pytest.raises(SystemExit):
+            work()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert "saved" in log_of(work).read_text()
+    assert isinstance(again[0], submitit.helpers.DelayedSubmission)
+    again[0].function()
+    assert RunFolder(work.run).is_finished()
+
+
+def test_a_command_ends_with_its_parent(tmp_path):
+    work = work_of(tmp_path, "hang")
+    (tmp_path / "work").write_bytes(pickle.dumps(work))
+    code = (
+        "import pathlib, pickle, sys\n"
+        "from cloc_jax.sweeps import executors\n"
+        "executors.LAUNCH = pathlib.Path(sys.argv[2])\n"
+        "pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())()\n"
+    )
+    words = ["-c", code, str(tmp_path / "work"), str(executors.LAUNCH)]
+    parent = subprocess.Popen([sys.executable, *words])
+    wait_for(log_of(work), "cores")
+    parent.kill()
+    parent.wait()
+    wait_for(log_of(work), "saved")  # it was asked, not killed
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Sets how many cores and GPUs there seem to be."""
+
+    def make(cores, gpus=0):
+        monkeypatch.setattr(environment, "usable_cores", lambda: list(range(cores)))
+        monkeypatch.setattr(executors, "SIBLINGS", str(tmp_path / "siblings-{}"))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+        monkeypatch.setattr(executors, "GPUS", tmp_path / "gpus")
+        for i in range(gpus):
+            (tmp_path / "gpus" / f"0000:{i:02x}:00.0").mkdir(parents=True)
+
+    return make
+
+
+def test_every_core_and_gpu_is_in_one_share(machine, monkeypatch):
+    machine(7)
+    assert executors.shares(3) == [([0, 1], {}), ([2, 3], {}), ([4, 5, 6], {})]
+    machine(8, gpus=4)
+    name = "CUDA_VISIBLE_DEVICES"
+    assert [variables for _, variables in executors.shares(2)] == [
+        {name: "0,1"},
+        {name: "2,3"},
+    ]
+    monkeypatch.setenv(name, "5,7")
+    for platforms in ("", "cuda,cpu"):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        found = [variables for _, variables in executors.shares(2)]
+        assert found == [{name: "5"}, {name: "7"}]
+    for variable, value in ((name, "-1"), ("JAX_PLATFORMS", "cpu")):
+        monkeypatch.setenv(variable, value)
+        assert [variables for _, variables in executors.shares(2)] == [{}, {}]
+
+
+def test_threads_of_one_core_are_in_one_share(machine, tmp_path):
+    machine(8)
+    for core in range(8):  # as Linux numbers four cores of two threads each
+        (tmp_path / f"siblings-{core}").write_text(f"{core % 4},{core % 4 + 4}\n")
+    assert [cores for cores, _ in executors.shares(2)] == [[0, 4, 1, 5], [2, 6, 3, 7]]
+
+
+@pytest.mark.parametrize(
+    "cores, gpus, options, message",
+    [
+        (2, 0, Options(workers=3), "may use 2 cores; use that many at most"),
+        (64, 2, Options(workers=3), "may use 2 GPUs; .* or JAX_PLATFORMS=cpu"),
+        (2, 0, Options("cloud"), "--engine is 'cloud'; use one of local, slurm, ray"),
+    ],
+)
+def test_nothing_is_made_where_there_is_no_room(
+    cores, gpus, options, message, machine, tmp_path
+):
+    machine(cores, gpus)
+    with pytest.raises(ValueError, match=message):
+        sweep.train_runs([plan("a", "finish")], tmp_path / "runs", options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_not_there_is_said(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.delattr(os, "sched_setaffinity")
+        with pytest.raises(ValueError, match="only Linux can give processes cores"):
+            executors.shares(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(ValueError, match=r"pip install 'cloc_jax\[ray\]'"):
+            sweep.check_options(Options("ray"))
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no sbatch
+    with pytest.raises(ValueError, match="found no sbatch"):
+        slurm.make_executor(tmp_path, Options("slurm"))
+    wrong = Options("slurm", settings={"cluster": "local", "colour": "red"})
+    with pytest.raises(ValueError, match="which submitit does not take"):
+        slurm.make_executor(tmp_path, wrong)
+
+
+def test_the_configuration_of_a_command_is_sealed(tmp_path):
+    work = work_of(tmp_path, "finish")
+    assert json.loads(work.config.read_text())["script"] == ["finish"]
+    text = work.config.read_text()
+    work.config.write_text(text.replace("finish", "hang"))
+    with pytest.raises(files.Damaged):
+        files.read_sealed(pathlib.Path(work.config), remedy="")
