@@ -18,7 +18,7 @@ import numpy as np
 from flax import nnx
 
 from cloc_jax import encoders
-from cloc_jax.encoders.weights import pretrained, torchvision_names
+from cloc_jax.encoders.weights import filling, names
 
 # Read when Keras is imported, which must come after this module.
 os.environ["KERAS_BACKEND"] = "jax"
@@ -53,19 +53,19 @@ def random_weights(name, **options):
     _, state = abstract(name, channels=3, **options)
     tensors = {}
     for path, variable in nnx.to_flat_state(state):
-        key = torchvision_names.name_of(name, path)
+        key = names.torchvision_name(name, path)
         shape = variable.shape
         shape = (*shape[:1:-1], *shape[:2]) if len(shape) == 4 else shape[::-1]
         tensors[key] = random_like(key, shape, rng)
-    return pretrained.canonical(tensors, {})
+    return filling.canonical(tensors, {})
 
 
 def encoder(weights, *, channels=3, **options):
     """Ours with these weights; nothing is initialised before."""
-    options = pretrained.options(weights) | options
+    options = filling.options(weights) | options
     name = weights.metadata["architecture"]
     built = nnx.merge(*abstract(name, channels=channels, **options))
-    pretrained.fill(built, weights)
+    filling.fill(built, weights)
     return built
 
 

@@ -220,9 +220,9 @@ def run_compile(request: Request) -> int:
 
 def run_weights(request: Request) -> int:
     environment.set_up_libraries(is_joint=False)
-    from cloc_jax.encoders.weights import loading
+    from cloc_jax.encoders.weights import filling
 
-    loading.convert(
+    filling.convert(
         request.arguments.source,
         request.arguments.target,
         architecture=request.arguments.architecture,

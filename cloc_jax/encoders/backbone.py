@@ -10,8 +10,6 @@ from jaxtyping import Array, Float, UInt8
 from cloc_jax.encoders import layers
 from cloc_jax.encoders import preprocessing as pixels
 
-DTYPES = ("float32", "bfloat16")
-
 
 class Backbone(nnx.Module):
     """A network cut into parts, which are also the parameter groups.
@@ -38,13 +36,9 @@ class Backbone(nnx.Module):
         architecture: str,
         parts: tuple[str, ...],
         features: int,
-        dtype: str,
-        remat: bool,
+        dtype: str = "float32",
+        remat: bool = False,
     ):
-        if dtype not in DTYPES:
-            raise ValueError(
-                f"encoder.dtype is {dtype!r}; use one of {', '.join(DTYPES)}."
-            )
         self.architecture = architecture
         self.parts = parts
         self.entrance: str | None = None  # where the first parts are missing
@@ -128,6 +122,7 @@ class Pretrainable(Backbone):
       grey: how one channel becomes three, "repeat" or "sum"; the same result.
       preprocessing: name of how pixels are scaled, in `preprocessing.PREPROCESSINGS`.
       epsilon: of the batch norms.
+      options: those of `Backbone`.
     """
 
     smallest = 32  # below, pooling would leave nothing
@@ -135,26 +130,13 @@ class Pretrainable(Backbone):
     def __init__(
         self,
         *,
-        architecture: str,
-        parts: tuple[str, ...],
-        features: int,
         channels: int,
-        grey: str,
-        preprocessing: str,
-        epsilon: float,
-        dtype: str,
-        remat: bool,
+        grey: str = "repeat",
+        preprocessing: str = "imagenet_rgb",
+        epsilon: float = 1e-5,
+        **options: Any,
     ):
-        pixels.check(preprocessing, channels, grey)
-        if epsilon <= 0:
-            raise ValueError(f"encoder.epsilon is {epsilon}; it must be above 0.")
-        super().__init__(
-            architecture=architecture,
-            parts=parts,
-            features=features,
-            dtype=dtype,
-            remat=remat,
-        )
+        super().__init__(**options)
         self.channels = channels
         self.grey = grey
         self.preprocessing = preprocessing

@@ -1,5 +1,7 @@
 """DenseNet-121 (Huang et al., 2017)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -20,30 +22,15 @@ class DenseNet(Pretrainable):
 
     Args:
       architecture: "densenet121".
+      options: those of `Pretrainable`.
     """
 
-    def __init__(
-        self,
-        architecture: str,
-        *,
-        channels: int,
-        grey: str = "repeat",
-        preprocessing: str = "imagenet_rgb",
-        epsilon: float = 1e-5,
-        dtype: str = "float32",
-        remat: bool = False,
-        rngs: nnx.Rngs,
-    ):
+    def __init__(self, architecture: str, *, rngs: nnx.Rngs, **options: Any):
         super().__init__(
             architecture=architecture,
             parts=("stem", "layer1", "layer2", "layer3", "layer4"),
             features=1024,
-            channels=channels,
-            grey=grey,
-            preprocessing=preprocessing,
-            epsilon=epsilon,
-            dtype=dtype,
-            remat=remat,
+            **options,
         )
         conv, norm = self.layer_makers(rngs)
         self.stem = layers.Stem(self.first_kernel(), conv, norm)

@@ -33,19 +33,6 @@ PREPROCESSINGS = {
 }
 
 
-def check(preprocessing: str, channels: int, grey: str) -> None:
-    """ValueError where an encoder's input is described by something unknown."""
-    if preprocessing not in PREPROCESSINGS:
-        raise ValueError(
-            f"encoder.preprocessing is {preprocessing!r}; use one of "
-            f"{', '.join(PREPROCESSINGS)}."
-        )
-    if channels not in (1, 3):
-        raise ValueError(f"images have {channels} channels; use 1 (grey) or 3 (RGB).")
-    if grey not in GREYS:
-        raise ValueError(f"encoder.grey is {grey!r}; use one of {', '.join(GREYS)}.")
-
-
 def normalise(
     images: UInt8[Array, "batch height width channels"], preprocessing: str, grey: str
 ) -> Float[Array, "batch height width planes"]:

@@ -1,5 +1,7 @@
 """ResNet-18, 34 and 50 (He et al., 2016)."""
 
+from typing import Any
+
 import jax
 from flax import nnx
 from jaxtyping import Array, Float
@@ -19,37 +21,22 @@ class ResNet(Pretrainable):
       stride: which convolution of a downsampling bottleneck has its stride: "3x3" as
         in torchvision ("version 1.5"), or "1x1", the first one, as in the paper and
         Keras. Shapes do not show it. ResNet-18 and 34 have no such choice.
+      options: those of `Pretrainable`.
     """
 
     def __init__(
-        self,
-        architecture: str,
-        *,
-        channels: int,
-        grey: str = "repeat",
-        preprocessing: str = "imagenet_rgb",
-        stride: str = "3x3",
-        epsilon: float = 1e-5,
-        dtype: str = "float32",
-        remat: bool = False,
-        rngs: nnx.Rngs,
+        self, architecture: str, *, stride: str = "3x3", rngs: nnx.Rngs, **options: Any
     ):
         is_deep = architecture == "resnet50"
-        if stride not in (STRIDES if is_deep else STRIDES[:1]):
+        if stride != STRIDES[0] and not is_deep:
             raise ValueError(
-                f"encoder.stride is {stride!r}; {architecture} has "
-                f"{' or '.join(STRIDES) if is_deep else STRIDES[0]}."
+                f"encoder.stride is {stride!r}; {architecture} has {STRIDES[0]}."
             )
         super().__init__(
             architecture=architecture,
             parts=("stem", "layer1", "layer2", "layer3", "layer4"),
             features=2048 if is_deep else 512,
-            channels=channels,
-            grey=grey,
-            preprocessing=preprocessing,
-            epsilon=epsilon,
-            dtype=dtype,
-            remat=remat,
+            **options,
         )
         self.stride = stride
         conv, norm = self.layer_makers(rngs)

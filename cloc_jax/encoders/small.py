@@ -1,6 +1,7 @@
 """A small residual network, for the quick start and for images without much detail."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +42,8 @@ class SmallResNet(Backbone):
         *,
         channels: int,
         widths: tuple[int, ...] = (16, 32, 64, 128),
-        dtype: str = "float32",
-        remat: bool = False,
         rngs: nnx.Rngs,
+        **options: Any,
     ):
         if len(widths) != 4 or min(widths) < 1:
             raise ValueError(
@@ -54,9 +54,9 @@ class SmallResNet(Backbone):
             architecture="small",
             parts=("stem", "layer1", "layer2", "layer3", "layer4"),
             features=widths[-1],
-            dtype=dtype,
-            remat=remat,
+            **options,
         )
+        dtype = self.dtype
         self.stem = nnx.Sequential(
             layers.conv(channels, widths[0], 3, stride=2, dtype=dtype, rngs=rngs),
             layers.norm(widths[0], rngs=rngs),

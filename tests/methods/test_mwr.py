@@ -7,7 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from cloc_jax.encoders.identity import Identity
+from cloc_jax.encoders.registry import Identity
 from cloc_jax.methods import Labelled, Limits
 from cloc_jax.methods import mwr as module
 from cloc_jax.methods.mwr import Comparator, mwr

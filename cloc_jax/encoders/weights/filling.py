@@ -1,24 +1,26 @@
-"""Pretrained weights: one naming for all files, and how it fills an encoder.
+"""Pretrained weights: loading and converting them, and filling an encoder with them.
 
-The naming is torchvision's, with its layouts: kernels [out, in, height, width],
-matrices [out, in]. `canonical` brings other namings to it, and writes into the metadata
-what no tensor shows but the result depends on: where the stride is, how pixels are
-scaled, the epsilon of batch norms.
+`canonical` brings all files to torchvision's names and layouts, and writes into the
+metadata what no tensor shows but the result depends on: where the stride is, how pixels
+are scaled, the epsilon of batch norms.
 """
 
+import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from cloc_jax.encoders import registry
 from cloc_jax.encoders.backbone import Backbone, Pretrainable
 from cloc_jax.encoders.preprocessing import PREPROCESSINGS, sum_over_colours
 from cloc_jax.encoders.resnet import STRIDES
-from cloc_jax.encoders.weights import keras_names, tensor_checks
-from cloc_jax.encoders.weights import torchvision_names as names
+from cloc_jax.encoders.weights import download, names, weight_files
+from cloc_jax.runtime import environment
+from cloc_jax.runtime.console import console
 
 UNKNOWN = "unknown"
 # What a file may say about itself; `canonical` drops other remarks.
@@ -35,6 +37,110 @@ class Weights(NamedTuple):
 
     tensors: dict[str, np.ndarray]
     metadata: dict[str, str]
+
+
+def load(
+    source: str,
+    *,
+    architecture: str | None = None,
+    preprocessing: str | None = None,
+    cache: pathlib.Path | None = None,
+) -> Weights:
+    """Weights by torchvision's names, with the metadata an encoder needs.
+
+    Args:
+      source: a file, a folder or an archive (see `weight_files`), or else a name on
+        the Hugging Face hub such as timm/resnet50.tv_in1k.
+      architecture: the one wanted; weights of another are an error. None takes any.
+      preprocessing: how pixels were scaled, for files that do not tell.
+      cache: folder for what is downloaded; cloc_jax's cache folder by default.
+    """
+    path = pathlib.Path(source).expanduser()
+    if not source:
+        raise ValueError(f"no weights were given. {weight_files.MISSING}")
+    is_name = not path.exists() and _names_a_repository(source)
+    if is_name:
+        path = download.fetch(source, cache=cache or environment.cache_folder())
+    raw = weight_files.read(path)
+    said = raw.metadata
+    if is_name:
+        said = said | {"source": f"Hugging Face hub, {source.split('@')[0]}"}
+    try:
+        return canonical(
+            raw.tensors, said, architecture=architecture, preprocessing=preprocessing
+        )
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def _names_a_repository(source: str) -> bool:
+    """Whether something that is no path here should be asked for on the hub.
+
+    owner/name could be a path with a mistake in it as well: it is one if it ends like
+    a file of weights, or its first part is a folder here.
+    """
+    is_file = source.lower().endswith(weight_files.SUFFIXES)
+    is_below = pathlib.Path(source).parent.is_dir()
+    return download.is_name(source) and not is_file and not is_below
+
+
+def convert(
+    source: str,
+    target: str,
+    *,
+    architecture: str | None = None,
+    preprocessing: str | None = None,
+    cache: pathlib.Path | None = None,
+) -> Weights:
+    """Writes weights of any format as safetensors, and says what they are."""
+    if not source or not target:
+        raise ValueError(
+            "weights needs --from=, a file or a name, and --to=, the file to write. "
+            f"{weight_files.MISSING}"
+        )
+    if not target.endswith(".safetensors"):
+        raise ValueError(
+            f"--to is {target}; give a name that ends in .safetensors, the format "
+            "that is written."
+        )
+    weights = load(
+        source, architecture=architecture, preprocessing=preprocessing, cache=cache
+    )
+    _check_shapes(weights, source)
+    weight_files.write(pathlib.Path(target).expanduser(), *weights)
+    sizes = [tensor.size for tensor in weights.tensors.values()]
+    shown = ("architecture", "stride", "preprocessing", "bn_eps", *REMARKS)
+    facts = {"file": target} | {k: weights.metadata.get(k, "none") for k in shown}
+    facts["tensors"] = f"{len(sizes)}, {sum(sizes) / 1e6:.1f}M numbers"
+    for key, value in facts.items():
+        console.print(f"{key:14} {value}", soft_wrap=True)
+    return weights
+
+
+def _check_shapes(weights: Weights, source: str) -> None:
+    """ValueError where the tensors do not fill the network that they are named for."""
+    fixed = options(weights)
+    # VGG16 without its classifier is used with average pooling.
+    pooling = "fc" if "classifier.0.weight" in weights.tensors else "average"
+
+    def make():
+        return registry.build(
+            weights.metadata["architecture"],
+            channels=3,
+            rngs=nnx.Rngs(0),
+            pooling=pooling,
+            **fixed,
+        )
+
+    problems = misfits(nnx.eval_shape(make), weights)
+    if problems:
+        raise ValueError(
+            f"{source}: these are no weights of a {weights.metadata['architecture']}: "
+            f"{names.some(problems)}. Get the file again, or another one."
+        )
+
+
+# --- one naming for all ---
 
 
 def canonical(
@@ -56,8 +162,8 @@ def canonical(
       architecture: the one wanted, if that is known; another one is an error.
       preprocessing: for files that say nothing and are not as their names suggest.
     """
-    is_keras = any(map(keras_names.keras_leaf, tensors))
-    read = keras_names.from_keras if is_keras else keras_names.from_timm
+    is_keras = any(map(names.keras_leaf, tensors))
+    read = names.from_keras if is_keras else names.from_timm
     named = read(tensors)
     found = names.recognise({name: tensor.shape for name, tensor in named.items()})
     for said, by in (
@@ -86,8 +192,60 @@ def canonical(
     says |= dict.fromkeys(REMARKS, UNKNOWN)
     says |= {key: metadata[key] for key in says if key in metadata}
     _check_metadata(says)
-    tensor_checks.check_values(named)
+    _check_values(named)
     return Weights(named, says | {"names": "torchvision"})
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    for key, choices in (
+        ("preprocessing", tuple(PREPROCESSINGS)),
+        ("stride", STRIDES),
+    ):
+        if metadata.get(key, choices[0]) not in choices:
+            raise ValueError(
+                f"the weights' {key} is {metadata[key]!r}; this version knows "
+                f"{', '.join(choices)}."
+            )
+    epsilon = metadata.get("bn_eps", "1e-5")
+    try:
+        positive = float(epsilon) > 0
+    except ValueError:
+        positive = False
+    if not positive:
+        raise ValueError(f"the weights' bn_eps is {epsilon!r}; it is a number above 0.")
+
+
+def _check_values(tensors: Mapping[str, np.ndarray]) -> None:
+    """ValueError for NaN, infinity, whole numbers and variances below 0."""
+    problems = [
+        f"{name} {problem}"
+        for name, tensor in tensors.items()
+        if not name.endswith(".num_batches_tracked")  # torch's count, not used
+        and (problem := _problem(name, tensor))
+    ]
+    if problems:
+        raise ValueError(
+            f"these are no weights that a network was trained to: "
+            f"{names.some(problems)}. Get the file again, or another one."
+        )
+
+
+def _problem(name: str, tensor: np.ndarray) -> str:
+    """What is wrong with a tensor, or ""."""
+    # By kind, or by name for bfloat16 and its like, which NumPy calls void.
+    if tensor.dtype.kind != "f" and "float" not in tensor.dtype.name:
+        return f"has values of type {tensor.dtype}, not floating point"
+    is_known = tensor.dtype.kind == "f"
+    values = tensor if is_known else tensor.astype(np.float32)
+    bad = int(tensor.size - np.count_nonzero(np.isfinite(values)))
+    if bad:
+        return f"has {bad} of {tensor.size} values that are NaN or infinite"
+    if name.endswith("running_var") and tensor.size and values.min() < 0:
+        return f"is a variance, but goes down to {values.min():.3g}"
+    return ""
+
+
+# --- filling ---
 
 
 def options(weights: Weights) -> dict[str, str | float]:
@@ -127,7 +285,7 @@ def fill(encoder: Backbone, weights: Weights) -> None:
     assert isinstance(encoder, Pretrainable)  # else it would not fit
     filled = {}
     for path, variable in nnx.to_flat_state(nnx.state(encoder)):
-        name = names.name_of(encoder.architecture, path)
+        name = names.torchvision_name(encoder.architecture, path)
         tensor = _from_torch_layout(name, weights.tensors[name])
         array = jnp.asarray(tensor, variable.dtype)
         if _is_summed(variable):
@@ -151,7 +309,7 @@ def misfits(encoder: Backbone, weights: Weights) -> list[str]:
     ]
     used = set()
     for path, variable in nnx.to_flat_state(nnx.state(encoder)):
-        name = names.name_of(encoder.architecture, path)
+        name = names.torchvision_name(encoder.architecture, path)
         used.add(name)
         wanted = _torch_shape(variable.shape, _is_summed(variable))
         tensor = weights.tensors.get(name)
@@ -186,22 +344,3 @@ def _from_torch_layout(name: str, tensor: np.ndarray) -> np.ndarray:
         tensor = tensor.reshape(len(tensor), -1, 7, 7).transpose(0, 2, 3, 1)
         return tensor.reshape(len(tensor), -1).T
     return tensor.transpose(2, 3, 1, 0) if tensor.ndim == 4 else tensor.T
-
-
-def _check_metadata(metadata: dict[str, str]) -> None:
-    for key, choices in (
-        ("preprocessing", tuple(PREPROCESSINGS)),
-        ("stride", STRIDES),
-    ):
-        if metadata.get(key, choices[0]) not in choices:
-            raise ValueError(
-                f"the weights' {key} is {metadata[key]!r}; this version knows "
-                f"{', '.join(choices)}."
-            )
-    epsilon = metadata.get("bn_eps", "1e-5")
-    try:
-        positive = float(epsilon) > 0
-    except ValueError:
-        positive = False
-    if not positive:
-        raise ValueError(f"the weights' bn_eps is {epsilon!r}; it is a number above 0.")

@@ -5,7 +5,6 @@ sha256 that the hub states, nor with one that the user pinned: that happens here
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -61,8 +60,6 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             "timm/resnet50.tv_in1k, or owner/name@sha256:… with 64 hexadecimal digits."
         )
     repository, pinned, folder = match[1], match[2] or "", cache / "hub"
-    if old := _stored_without_library(folder / repository.replace("/", "--"), pinned):
-        return old
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
     import huggingface_hub as library
@@ -127,15 +124,6 @@ def _is_intact(path: pathlib.Path, pinned: str) -> bool:
     wanted = pinned or path.resolve().stem
     # The tag of a small file has 40 digits and is not a checksum of its content.
     return not re.fullmatch(SHA256, wanted) or files.sha256(path) == wanted
-
-
-def _stored_without_library(folder: pathlib.Path, pinned: str) -> pathlib.Path | None:
-    """A file that was downloaded before huggingface_hub was used, and its record."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        wanted = pinned or json.loads((folder / "record.json").read_text())["sha256"]
-        path = folder / f"{wanted}.safetensors"
-        return path if _is_intact(path, wanted) else None
-    return None
 
 
 @contextlib.contextmanager
