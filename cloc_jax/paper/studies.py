@@ -123,17 +123,13 @@ def finish(
       first: the run that stands for it.
       draw: its picture, from the study as plain data; None for no picture.
     """
-    from cloc_jax.report import finished_run
-    from cloc_jax.training import assembly
-    from cloc_jax.training.trained_run import TrainedRun
+    from cloc_jax.report import evaluation
 
     plain = typed_json.to_plain(study)
     if draw:
         draw(folder / f"{PICTURES.get(name, name)}.png", plain)
     files.write_sealed(folder / f"{name}.json", plain)
-    run = RunFolder(folder / first.name)
-    parts = assembly.build(first.config, run)
-    finished_run.write_results(TrainedRun(first.config, run, parts), parts)
+    evaluation.evaluate(first.config, RunFolder(folder / first.name))
     for text in (study.sentence, *study.notes, *study.warnings):
         console.print(text, soft_wrap=True)
     console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)

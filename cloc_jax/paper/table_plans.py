@@ -39,7 +39,7 @@ from cloc_jax.sweeps.plan import (
     set_value,
     value_of,
 )
-from cloc_jax.sweeps.sweep import check_same, train_runs
+from cloc_jax.sweeps.sweep import check_same, list_runs, train_runs
 
 # What each protocol sets; a dataset's own :frozen configuration goes before.
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -100,13 +100,8 @@ def plan(request: Request, load: Callable[[str, str], ConfigDict]) -> Planned:
         settings = _settings(request, config, changes)
         layout = datasets.LAYOUTS.get(dataset)
         folds = request.folds if layout and layout.protocol.folds else ""
-        made = plan_runs(
-            config,
-            settings,
-            seeds=request.seeds,
-            folds=folds_of(dataset, folds),
-        )
-        for one in made:
+        chosen = folds_of(dataset, folds)
+        for one in plan_runs(config, settings, seeds=request.seeds, folds=chosen):
             fold = one.config.data.fold if folds else None
             place = dataset, request.protocol
             name = table_summaries.run_name(*place, one.setting, one.config.seed, fold)
@@ -250,12 +245,9 @@ def _of_table(
     if table == "controllability" and at:
         return [cloc, *controlled(at)]
     if table == "ablations":
-        ones = one("cloc ones", "cloc", {"method.cloc.margins": 1.0})
-        return [
-            ones,
-            one("cloc shared", "cloc", {"method.cloc.margins": "shared"}),
-            cloc,
-        ]
+        kinds = {"ones": 1.0, "shared": "shared"}
+        fewer = {f"cloc {k}": {"method.cloc.margins": v} for k, v in kinds.items()}
+        return [*(one(name, "cloc", more) for name, more in fewer.items()), cloc]
     if table == "backbones":
         return [
             cloc if name == config.encoder.name else backbone(name)
@@ -307,17 +299,19 @@ def train(planned: Planned, folder: pathlib.Path, options: Options) -> dict[str,
         console.print(f"{dataset}: {how}", soft_wrap=True)
     if not planned.plans:
         return {}
-    _list_runs(planned, folder)
+    list_runs(folder, planned.plans, is_open=True)  # refuses a folder of other things
+    _list_planned(planned, folder)
     return train_runs(planned.plans, folder, options, is_open=True)
 
 
-def _list_runs(planned: Planned, folder: pathlib.Path) -> None:
+def _list_planned(planned: Planned, folder: pathlib.Path) -> None:
     """Notes the runs of a command, in a file of its own: several may be at work."""
-    runs = list(planned.listed.values())
+    runs = typed_json.to_plain(list(planned.listed.values()))
     digest = hashlib.sha256(repr(runs).encode()).hexdigest()[:16]
-    (folder / LISTS).mkdir(parents=True, exist_ok=True)
-    content = {"runs": typed_json.to_plain(runs)}
-    files.write_sealed(folder / LISTS / f"{digest}.json", content)
+    path = folder / LISTS / f"{digest}.json"
+    if not path.exists():  # their age says which command was the first to list a run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_sealed(path, {"runs": runs})
 
 
 def read_merged(sources: Sequence[pathlib.Path]) -> list[TableSummary]:

@@ -208,14 +208,10 @@ def merge(found: Iterable[TableSummary]) -> list[TableSummary]:
     return list(merged.values())
 
 
-# In these, runs of one dataset and protocol may differ by setting or machine.
-_MAY_DIFFER = (
-    "views",
-    "max_epochs",
-    "batch_size",
-    "learning_rate",
-    "encoder_learning_rate",
-    "device",
+# In which runs of one dataset and protocol have to agree.
+_SAME = (
+    *("ranks", "critical", "encoder", "is_frozen", "trainable_from"),
+    *("size", "equalize", "merge_val", "images"),
 )
 
 
@@ -255,16 +251,12 @@ def _with_commands(summary: TableSummary) -> dict[str, Setting]:
 
 
 def _check_same_data(first: TableSummary, second: TableSummary) -> None:
-    pairs = [(first, second, name) for name in ("ranks", "critical")]
-    for field in dataclasses.fields(About):
-        if field.name not in _MAY_DIFFER:
-            pairs.append((first.about, second.about, field.name))  # type: ignore[arg-type]
-    for one, other, name in pairs:
-        values = [getattr(one, name), getattr(other, name)]
-        if values[0] != values[1]:
+    one, other = ({**vars(s), **vars(s.about)} for s in (first, second))
+    for name in _SAME:
+        if one[name] != other[name]:
             raise ValueError(
-                f"{first.title}: {name} is {values[0]} in one summary and {values[1]} "
-                "in another, so that they cannot stand in one table."
+                f"{first.title}: {name} is {one[name]} in one summary and "
+                f"{other[name]} in another, so that they cannot stand in one table."
             )
 
 

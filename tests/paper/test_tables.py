@@ -234,7 +234,7 @@ def test_a_dry_run_answers_without_jax(tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda t: t[:99], lambda t: t.replace("0", "1")])
 def test_a_damaged_list_of_runs_is_named(tmp_path, damage):
-    table_plans._list_runs(plan(["comparison"]), tmp_path)
+    table_plans._list_planned(plan(["comparison"]), tmp_path)
     (path,) = (tmp_path / table_plans.LISTS).iterdir()
     path.write_text(damage(path.read_text()))
     with pytest.raises(files.Damaged, match="move it away"):
@@ -247,8 +247,8 @@ def test_summaries_are_of_all_commands_in_a_folder(tmp_path):
         planned = plan(
             ["comparison"], methods=methods, seeds=1, command=" ".join(methods)
         )
-        table_plans._list_runs(planned, tmp_path)
-        table_plans._list_runs(planned, tmp_path)  # the same command again
+        table_plans._list_planned(planned, tmp_path)
+        table_plans._list_planned(planned, tmp_path)  # the same command again
     for name in planned.listed:
         write_run(tmp_path / name, true, true, tuple("01234"))
     (made,) = table_plans.make_summaries(tmp_path)
