@@ -567,7 +567,14 @@ def _check_data(config: ConfigDict) -> None:
         if not 0 <= seed < 2**32:
             raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
     _check_least(config, "data.permute", 0)
-    for name in ("threads", "max_pixels", "max_file_mib"):
+    for name in (
+        "threads",
+        "max_pixels",
+        "max_file_mib",
+        "num_train",
+        "num_val",
+        "num_test",
+    ):
         _check_least(config, f"data.{name}", 1)
     if not _are_sides(data.size, least=16):
         raise ValueError(

@@ -7,6 +7,8 @@ import zlib
 import numpy as np
 from PIL import Image
 
+from cloc_jax.data import images
+
 ADIENCE_HEADER = (
     "user_id\toriginal_image\tface_id\tage\tgender\tx\ty\tdx\tdy\ttilt_ang\t"
     "fiducial_yaw_angle\tfiducial_score"
@@ -29,6 +31,12 @@ def picture(path: pathlib.Path, number: int = 0, size=(12, 10), mode="RGB") -> N
     rng = np.random.default_rng(number)
     shape = size if mode == "L" else (*size, len(mode))
     Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(path)
+
+
+def read(path: pathlib.Path, *, channels: int, **limits) -> np.ndarray:
+    """The pixels of an image file."""
+    data = images.read_bytes(path)
+    return images.decode(data, name=str(path), channels=channels, **limits)
 
 
 def write(path: pathlib.Path, text: str, **options) -> None:

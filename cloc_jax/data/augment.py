@@ -91,7 +91,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         saturation=1.0 + augment.saturation * (2.0 * saturation - 1.0),
         hue=augment.hue * (2.0 * hue - 1.0),
     )
-    return autoaugment.recolour(changes, image)
+    return autoaugment.recolour(changes, image) if changes else image
 
 
 def matrix(

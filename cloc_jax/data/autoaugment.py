@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from PIL import Image, ImageOps
 
 DRAWS = 5  # numbers that `choose` takes
 MAGNITUDES = 9  # the largest
@@ -100,20 +101,12 @@ def recolour(changes: Sequence[Change], image: np.ndarray) -> np.ndarray:
     return image
 
 
-# --- geometry ---
+# --- geometry: (share, height, width) -> positions to positions ---
 
 
 def _shear_y(share: float, height: int, width: int) -> np.ndarray:
     slope = 0.3 * share  # about the left edge
     return np.array([[1.0, 0.0, 0.0], [slope, 1.0, slope / 2], [0.0, 0.0, 1.0]])
-
-
-def _translate_x(share: float, height: int, width: int) -> np.ndarray:
-    return _translation(150 / 331 * share * width, 0.0)
-
-
-def _translate_y(share: float, height: int, width: int) -> np.ndarray:
-    return _translation(0.0, 150 / 331 * share * height)
 
 
 def _translation(x: float, y: float) -> np.ndarray:
@@ -128,52 +121,26 @@ def _rotate(share: float, height: int, width: int) -> np.ndarray:
     return _translation(x, y) @ turn @ _translation(-x, -y)
 
 
-# --- levels ---
+GEOMETRY: dict[str, Callable[[float, int, int], np.ndarray]] = {
+    "shear_y": _shear_y,
+    "translate_x": lambda share, _, width: _translation(150 / 331 * share * width, 0.0),
+    "translate_y": lambda share, high, _: _translation(0.0, 150 / 331 * share * high),
+    "rotate": _rotate,
+}
 
 
-def _invert(image: np.ndarray, share: float) -> np.ndarray:
-    return cv2.bitwise_not(image).reshape(image.shape)
+# --- levels: (image, share) -> image ---
 
 
-def _solarize(image: np.ndarray, share: float) -> np.ndarray:
-    """Inverts levels from a threshold on: 255, and 0 at the largest magnitude."""
-    levels = np.arange(256)
-    return _look_up(
-        image, np.where(levels < 255 * (1 - abs(share)), levels, 255 - levels)
-    )
+def _pillow(image: np.ndarray, change: Callable[..., Image.Image], *how) -> np.ndarray:
+    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    return np.asarray(change(picture, *how)).reshape(image.shape)
 
 
 def _posterize(image: np.ndarray, share: float) -> np.ndarray:
     """Keeps the highest bits of each level: 8, and 4 at the largest magnitude."""
     lost = round(4 * abs(share))
-    return _look_up(image, np.arange(256) >> lost << lost)
-
-
-def _autocontrast(image: np.ndarray, share: float) -> np.ndarray:
-    """Stretches each channel so that its darkest level is 0 and its brightest 255."""
-    tables = []
-    for channel in cv2.split(image):
-        low, high = int(channel.min()), int(channel.max())
-        scale = 255.0 / (high - low) if high > low else 1.0
-        offset = -low * scale if high > low else 0.0
-        tables.append((np.arange(256) * scale + offset).clip(0, 255).astype(int))
-    return _look_up(image, *tables)
-
-
-def _equalize(image: np.ndarray, share: float) -> np.ndarray:
-    """Spreads the histogram of each channel evenly, as far as levels allow."""
-    tables = []
-    for channel in cv2.split(image):
-        counts = np.bincount(channel.ravel(), minlength=256)
-        each = (channel.size - counts[channel.max()]) // 255  # pixels a new level
-        below = np.cumsum(counts) - counts
-        table = (below + each // 2) // each if each else np.arange(256)
-        tables.append(np.minimum(table, 255))
-    return _look_up(image, *tables)
-
-
-def _brightness(image: np.ndarray, share: float) -> np.ndarray:
-    return _from_level(image, 0.0, share)
+    return image >> lost << lost
 
 
 def _contrast(image: np.ndarray, share: float) -> np.ndarray:
@@ -203,9 +170,9 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _from_level(image: np.ndarray, level: float, share: float) -> np.ndarray:
-    """Moves all levels away from one, or towards it."""
+    """Moves all levels away from one, or towards it. Pillow would cut fractions off."""
     table = level + (1.0 + 0.9 * share) * (np.arange(256) - level)
-    return _look_up(image, np.rint(table).clip(0, 255))
+    return np.rint(table).clip(0, 255).astype(np.uint8)[image]
 
 
 def _away_from(dull: np.ndarray, image: np.ndarray, share: float) -> np.ndarray:
@@ -214,25 +181,16 @@ def _away_from(dull: np.ndarray, image: np.ndarray, share: float) -> np.ndarray:
     return cv2.addWeighted(image, factor, dull, 1.0 - factor, 0).reshape(image.shape)
 
 
-def _look_up(image: np.ndarray, *tables: np.ndarray) -> np.ndarray:
-    """Each level replaced by that of a table, one for all channels or one for each."""
-    table = np.stack(tables, axis=-1).astype(np.uint8)[None]  # [1, 256, 1 or 3]
-    return cv2.LUT(image, table).reshape(image.shape)
-
-
-GEOMETRY: dict[str, Callable[[float, int, int], np.ndarray]] = {
-    "shear_y": _shear_y,
-    "translate_x": _translate_x,
-    "translate_y": _translate_y,
-    "rotate": _rotate,
-}
 LEVELS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
-    "invert": _invert,
-    "solarize": _solarize,
+    "invert": lambda image, _: 255 - image,
+    # Inverts levels from a threshold on: 255, and 0 at the largest magnitude.
+    "solarize": lambda image, share: _pillow(
+        image, ImageOps.solarize, 255 * (1 - abs(share))
+    ),
     "posterize": _posterize,
-    "autocontrast": _autocontrast,
-    "equalize": _equalize,
-    "brightness": _brightness,
+    "autocontrast": lambda image, _: _pillow(image, ImageOps.autocontrast),
+    "equalize": lambda image, _: _pillow(image, ImageOps.equalize),
+    "brightness": lambda image, share: _from_level(image, 0.0, share),
     "contrast": _contrast,
     "colour": _colour,
     "sharpness": _sharpness,

@@ -108,7 +108,7 @@ def on_images(made: records.Preparation, wanted: NetworkInput) -> list[str]:
         notes.append(
             f"Warning: {count_of(made.bad)} left out that cannot be read: "
             f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. "
-            f"{made.bad_list} lists all."
+            "`python launch.py check …` lists all."
         )
     if old := records.stale(made.path):
         notes.append(

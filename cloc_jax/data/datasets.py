@@ -1,21 +1,13 @@
 """Datasets by name: ranks and the splits as random-access sources."""
 
-import hashlib
 import inspect
-import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cloc_jax.data import (
-    dataset_notes,
-    drawn_knees,
-    label_noise,
-    records,
-    splits,
-)
+from cloc_jax.data import dataset_notes, drawn_knees, label_noise, records, splits
 from cloc_jax.data.images import NetworkInput
-from cloc_jax.data.layouts import clap2015, graded_table, official, rank_folders
+from cloc_jax.data.layouts import graded_table, official, rank_folders
 from cloc_jax.data.layouts.listing import UNLISTED, Item, Listing, comma, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import files
@@ -73,7 +65,9 @@ LAYOUTS = {
         splits.Protocol(folds=5, draw=50),
     ),
     "bracs": Layout(official.scan_bracs, "https://www.bracs.icar.cnr.it"),
-    "clap2015": Layout(clap2015.scan, "https://chalearnlap.cvc.uab.cat/dataset/18"),
+    "clap2015": Layout(
+        official.scan_clap2015, "https://chalearnlap.cvc.uab.cat/dataset/18"
+    ),
     "retinamnist": Layout(official.scan_retinamnist, "https://medmnist.com"),
 }
 DATASETS = ("synthetic", *LAYOUTS)
@@ -165,9 +159,6 @@ def load_synthetic(
         raise ValueError(
             f"data.channels is {channels}; the drawn knees are grey: use 1."
         )
-    for name, count in (("train", num_train), ("val", num_val), ("test", num_test)):
-        if count < 1:
-            raise ValueError(f"data.num_{name} is {count}; use 1 or more.")
     is_share = 0 <= calibration_fraction < 1
     held = int(calibration_fraction * num_train + 0.5) if is_share else 0
     if calibration_fraction and not 0 < held < num_train:
@@ -212,7 +203,10 @@ def _load_listed(
 ) -> Dataset:
     protocol = LAYOUTS[name].protocol
     _check_listing(listing, settings, protocol)  # before what takes long
-    choice = _choice(name, settings)
+    # The settings that decide which images and ranks there are.
+    taken = set(inspect.signature(LAYOUTS[name].scan).parameters)
+    fields = sorted(taken - {"root", "max_file_mib"})
+    choice = {field: settings[field] for field in fields}
     wanted = NetworkInput(
         size=tuple(settings["size"]),
         channels=settings["channels"],
@@ -231,15 +225,15 @@ def _load_listed(
         say=say,
         track=track,
     )
-    items = _readable(listing.items, made, settings["on_bad_image"])
-    _check_crop(made.facts, wanted.crop)
+    _check_prepared(made, wanted.crop, settings["on_bad_image"])
+    items = [item for item in listing.items if item.id in made.contents]
     copies = made.identical()
-    fields = ("fold", "merge_val", "val_fraction", "test_fraction", "seed")
-    how = {field: settings[field] for field in fields}
-    if settings["calibration_fraction"]:  # without, lists have another name
-        how["calibration_fraction"] = settings["calibration_fraction"]
-    about = {"dataset": name, "root": str(settings["root"])} | choice | how
-    saved = home / f"splits-{_mark(choice | how)}.json"
+    how = {
+        field: settings[field]
+        for field in inspect.signature(splits.divide).parameters
+        if field in settings
+    }
+    saved = home / f"splits-{records.short_hash([choice, how])}.json"
     division = splits.divide(
         # Only here: the lists of published datasets stay what they were.
         splits.keep_together(items, copies) if name == "folder" else items,
@@ -263,7 +257,7 @@ def _load_listed(
         *dataset_notes.on_listing(listing, items, name, settings.get("subset")),
         *dataset_notes.on_images(made, wanted),
         *division.notes,
-        *_write_splits(saved, division, items, about),
+        *splits.write(saved, division, items, {"dataset": name} | choice | how),
         *dataset_notes.on_groups(name, items, division),
         *dataset_notes.on_identical(copies, items, division, listing.ranks),
     ]
@@ -276,35 +270,6 @@ def _load_listed(
         "sizes": made.facts,
     }
     return Dataset(listing.ranks, sources, notes, details, items)
-
-
-def _write_splits(
-    path: pathlib.Path,
-    division: splits.Division,
-    items: Sequence[Item],
-    about: Settings,
-) -> list[str]:
-    """Writes the splits down; a note where that cannot be, as in a shared folder."""
-    try:
-        splits.write(path, division, items, about)
-    except OSError as error:
-        return [
-            f"Warning: the splits could not be written down ({error}); other images in "
-            "data.root may change what is carved."
-        ]
-    return []
-
-
-def _choice(name: str, settings: Settings) -> dict[str, Any]:
-    """The settings that decide which images and ranks there are, as plain data."""
-    taken = set(inspect.signature(LAYOUTS[name].scan).parameters)
-    fields = sorted(taken - {"root", "max_file_mib"})  # where and how, not which
-    return json.loads(json.dumps({field: settings[field] for field in fields}))
-
-
-def _mark(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
 def _root(listing: Listing, settings: Settings) -> pathlib.Path:
@@ -338,24 +303,19 @@ def _check_listing(
         raise ValueError(f"data.root={settings['root']} holds no graded images.")
 
 
-def _readable(
-    items: Sequence[Item], made: records.Preparation, on_bad_image: str
-) -> list[Item]:
-    """Items without those that cannot be read, or an error that names them."""
+def _check_prepared(
+    made: records.Preparation, crop: tuple[int, int] | None, on_bad_image: str
+) -> None:
     if made.bad and (on_bad_image == "error" or not made.contents):
         first = sorted(made.bad.items())[: dataset_notes.SHOWN]
         named = " | ".join(f"{id_}: {why}" for id_, why in first)
-        more = len(made.bad) - len(first)
-        rest = f" | … and {more} more; {made.bad_list} lists all." if more else ""
+        more = " | …" * (len(made.bad) > dataset_notes.SHOWN)
         raise ValueError(
-            f"{len(made.bad)} of {count_of(items)} cannot be read: {named}{rest} Mend "
-            "or remove them, or go on without them: --config.data.on_bad_image=skip."
+            f"{len(made.bad)} of {len(made.bad) + len(made.contents)} images cannot be "
+            f"read: {named}{more} `python launch.py check …` lists all. Mend or remove "
+            "them, or go on without them: --config.data.on_bad_image=skip."
         )
-    return [item for item in items if item.id in made.contents]
-
-
-def _check_crop(facts: Mapping[str, Any], crop: tuple[int, int] | None) -> None:
-    least = facts["least_height"], facts["least_width"]
+    least = made.facts["least_height"], made.facts["least_width"]
     if crop and (least[0] < crop[0] or least[1] < crop[1]):
         raise ValueError(
             f"data.crop is {crop[0]}x{crop[1]} (height x width), but the least height "

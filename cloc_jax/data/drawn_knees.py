@@ -26,9 +26,7 @@ and tested on 1000, logistic regression stays below 0.1 on the mean brightness a
 0.90 in 8.
 """
 
-import operator
 from collections.abc import Sequence
-from typing import SupportsIndex
 
 import cv2
 import numpy as np
@@ -45,10 +43,7 @@ GRADER_NOISE = 0.03
 # from the middle of the joint; the view in half frames (of the shorter side) and
 # radians; densities and the film in shares of the full range.
 NUISANCE: dict[str, tuple[float, float]] = {
-    "side": (
-        -1.0,
-        1.0,
-    ),  # a right knee if > 0, its medial side to the right of the image
+    "side": (-1.0, 1.0),  # a right knee if > 0: its medial side is right in the image
     "rotation": (-0.26, 0.26),
     "shift_x": (-0.18, 0.18),
     "shift_y": (-0.45, 0.45),
@@ -162,7 +157,7 @@ def draw(
     """
     if not 0.0 <= severity <= 1.0:
         raise ValueError(f"severity {severity} is outside [0, 1]; scale it to that.")
-    height, width = _checked_size(size)
+    height, width = size
     look = nuisance(rng)
     waves = rng.standard_normal((6, 6), np.float32)
     noise = rng.standard_normal((height, width), np.float32)
@@ -193,26 +188,23 @@ class Knees(Source):
 
     def __init__(
         self,
-        count: SupportsIndex,
+        count: int,
         *,
-        start: SupportsIndex = 0,
-        seed: SupportsIndex = 0,
+        start: int = 0,
+        seed: int = 0,
         size: Sequence[int] = (64, 64),
         grader_noise: float = GRADER_NOISE,
     ):
-        self._start = _checked_count("start", start)
-        self._seed = _checked_count("seed", seed)
-        self._size = _checked_size(size)
-        number = _checked_count("count", count, at_least=1)
-        if not 0.0 <= grader_noise < np.inf:
+        if min(start, seed, count - 1) < 0:
             raise ValueError(
-                f"grader_noise {grader_noise} is not a standard deviation; give a "
-                "finite number of severity units, 0 for graders who never err."
+                f"count {count}, start {start} and seed {seed} are given; count must "
+                "be 1 or more, the others 0 or more."
             )
-        indices = range(self._start, self._start + number)
+        self._start, self._seed, self._size = start, seed, tuple(size)
+        indices = range(start, start + count)
         self.ids = [f"knee-{self._seed}-{index:06d}" for index in indices]
         self.paths = None
-        quantiles, errors = np.empty(number), np.empty(number)
+        quantiles, errors = np.empty(count), np.empty(count)
         for i, index in enumerate(indices):
             rng = self._rng(_GRADING, index)
             quantiles[i] = rng.random()
@@ -227,13 +219,12 @@ class Knees(Source):
         for array in (self.severities, self.true_labels, self.labels):
             array.flags.writeable = False  # items depend on them
 
-    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
+    def __getitem__(self, index: int) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
-        i = operator.index(index)
-        if not 0 <= i < len(self):
-            raise IndexError(f"item {i} is not among 0 .. {len(self) - 1}.")
-        rng = self._rng(_DRAWING, self._start + i)
-        return draw(float(self.severities[i]), rng, self._size)
+        if not 0 <= index < len(self):
+            raise IndexError(f"item {index} is not among 0 .. {len(self) - 1}.")
+        rng = self._rng(_DRAWING, self._start + int(index))
+        return draw(float(self.severities[index]), rng, self._size)
 
     def stamps(self) -> list[str]:
         height, width = self._size
@@ -243,23 +234,6 @@ class Knees(Source):
         # A spawn key, as (seed, index, 0) and (seed, index) are one seed to numpy.
         entropy = np.random.SeedSequence(self._seed, spawn_key=(stream, index))
         return np.random.default_rng(entropy)
-
-
-def _checked_count(name: str, value: SupportsIndex, at_least: int = 0) -> int:
-    count = operator.index(value)
-    if count < at_least:
-        raise ValueError(f"{name} {count} is too small; give {at_least} or more.")
-    return count
-
-
-def _checked_size(size: Sequence[int]) -> tuple[int, int]:
-    if len(size) != 2 or min(size) < 16:
-        raise ValueError(
-            f"size {size} is not (height, width) of at least 16 pixels each, below "
-            "which no joint space is left to see; try (64, 64)."
-        )
-    height, width = (operator.index(side) for side in size)
-    return height, width
 
 
 def _to_frame(look: dict[str, float], height: int, width: int) -> np.ndarray:

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import functools
 import io
-import os
 import pathlib
 import threading
 import warnings
@@ -40,14 +39,6 @@ class UnreadError(ImageError):
     """A file that the system could not read, which may be another time."""
 
 
-class Header(NamedTuple):
-    """What a file says of its image before it is decoded."""
-
-    height: int
-    width: int
-    is_grey: bool  # by the kind of its pixels; a grey picture may be stored as colour
-
-
 class NetworkInput(NamedTuple):
     """From an image file or array to what a network sees in evaluation."""
 
@@ -61,16 +52,9 @@ class NetworkInput(NamedTuple):
 
     def of_file(self, path: str | pathlib.Path) -> np.ndarray:
         """The image of a file, uint8 [height, width, channels]."""
-        return self.centre(
-            self.prepare(
-                read(
-                    path,
-                    channels=self.channels,
-                    max_pixels=self.max_pixels,
-                    max_bytes=self.max_bytes,
-                )
-            )
-        )
+        data = read_bytes(path, max_bytes=self.max_bytes)
+        limits = {"channels": self.channels, "max_pixels": self.max_pixels}
+        return self.centre(self.prepare(decode(data, name=str(path), **limits)))
 
     def of_array(self, array: np.ndarray) -> np.ndarray:
         """An image that is an array already, as `of_file` its PNG."""
@@ -85,50 +69,14 @@ class NetworkInput(NamedTuple):
         return centre(whole, self.random_crop)
 
 
-def read(
-    path: str | pathlib.Path,
-    *,
-    channels: int,
-    max_pixels: int = MAX_PIXELS,
-    max_bytes: int = MAX_BYTES,
-) -> np.ndarray:
-    """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
-
-    EXIF rotation is applied. Transparent pixels are laid on black, the background
-    of radiographs and fundus photographs. 16-bit grey is scaled over its whole range
-    (65535 becomes 255), so that all files of a dataset keep one scale. Grey is
-    repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601). Of
-    a file with several pages or frames the first is read; colour profiles are ignored.
-
-    Args:
-        path: The file. It is closed again, whatever happens.
-        channels: 1 (grey) or 3 (red, green, blue).
-        max_pixels: Larger images are refused before they are decoded.
-        max_bytes: Larger files are refused before they are read; 0 for any size.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ImageError: The file is empty, damaged, too large or not an image.
-    """
-    _check_channels(channels)
-    data = read_bytes(path, max_bytes=max_bytes)
-    return decode(data, name=str(path), channels=channels, max_pixels=max_pixels)
-
-
 def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Contents of an image file, or an error that says what to do."""
-    path = pathlib.Path(path)
     try:
         return files.read_regular(path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT)
     except FileNotFoundError:
-        if path.is_symlink():
-            raise FileNotFoundError(
-                f"{path}: the link leads to {os.readlink(path)}, where nothing is; "
-                "mend or remove it."
-            ) from None
         raise FileNotFoundError(
-            f"{path}: there is no such image file; check the path, or whether the "
-            "file was moved since the folder was listed."
+            f"{path}: there is no such image file; check the path, where it leads if "
+            "it is a link, or whether the file was moved since the folder was listed."
         ) from None
     except files.NotRegularError as error:
         raise ImageError(str(error)) from None
@@ -146,17 +94,34 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
 def decode(
     data: bytes, *, name: str, channels: int, max_pixels: int = MAX_PIXELS
 ) -> np.ndarray:
-    """Pixels of an image file's contents, as `read`; `name` is for messages."""
-    _check_channels(channels)
+    """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
+
+    EXIF rotation is applied. Transparent pixels are laid on black, the background
+    of radiographs and fundus photographs. 16-bit grey is scaled over its whole range
+    (65535 becomes 255), so that all files of a dataset keep one scale. Grey is
+    repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601). Of
+    a file with several pages or frames the first is read; colour profiles are ignored.
+
+    Args:
+        data: Contents of the file. ImageError where they are empty, damaged or none.
+        name: Of the file, for messages.
+        channels: 1 (grey) or 3 (red, green, blue).
+        max_pixels: Larger images are refused before they are decoded.
+    """
     with _opened(data, name, max_pixels) as image:
         ImageOps.exif_transpose(image, in_place=True)
         return _to_array(image, channels, name)
 
 
-def header(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Header:
-    """Size (EXIF rotation aside) and kind of an image file's contents."""
+def header(
+    data: bytes, *, name: str, max_pixels: int = MAX_PIXELS
+) -> tuple[int, int, bool]:
+    """Height, width (EXIF rotation aside) and whether an image file's pixels are grey.
+
+    By their kind: a grey picture may be stored as colour.
+    """
     with _opened(data, name, max_pixels) as image:
-        return Header(image.height, image.width, image.mode in _GREY)
+        return image.height, image.width, image.mode in _GREY
 
 
 @contextlib.contextmanager
@@ -232,11 +197,6 @@ def prepare(
             that of its luminance. An image of one level is left as it is.
     """
     check(image)
-    for name, pair in (("size", size), ("crop", crop)):
-        if pair is not None and (len(pair) != 2 or min(pair) < 1):
-            raise ValueError(
-                f"{name} is {pair}; give (height, width), both at least 1."
-            )
     if crop is not None:
         image = _centre_crop(image, *crop)
     if equalize:
@@ -264,13 +224,12 @@ def centre(image: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
-    """An image that is an array already, as `read` gives a file with these pixels.
+    """An image that is an array already, as `decode` gives a file with these pixels.
 
     Args:
         array: uint8 [height, width] or [height, width, 1, 3 or 4].
         channels: 1 (grey) or 3 (red, green, blue).
     """
-    _check_channels(channels)
     array = np.asarray(array)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -355,11 +314,6 @@ def check(image: np.ndarray) -> None:
         )
 
 
-def _check_channels(channels: int) -> None:
-    if channels not in (1, 3):
-        raise ValueError(f"channels is {channels}; it must be 1 (grey) or 3 (colour).")
-
-
 def _to_array(image: Image.Image, channels: int, name: str) -> np.ndarray:
     if image.mode in _SIXTEEN_BIT or image.mode in ("I", "F"):
         return _deep_grey(image, channels, name)
@@ -390,19 +344,15 @@ def _deep_grey(image: Image.Image, channels: int, name: str) -> np.ndarray:
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> ImageError:
+    why = f"the image is damaged or cut short ({error}); copy it again or remove it"
     if not data:
-        return ImageError(
-            f"{name}: the file is empty (0 bytes); copy it again or remove it."
+        why = "the file is empty (0 bytes); copy it again or remove it"
+    elif isinstance(error, Image.UnidentifiedImageError):
+        why = (
+            "this is not an image, or of a kind that cannot be read; convert it to PNG "
+            "or JPEG, or remove it"
         )
-    if isinstance(error, Image.UnidentifiedImageError):
-        return ImageError(
-            f"{name}: this is not an image, or of a kind that cannot be read; convert "
-            "it to PNG or JPEG, or remove it."
-        )
-    return ImageError(
-        f"{name}: the image is damaged or cut short ({error}); copy it again or "
-        "remove it."
-    )
+    return ImageError(f"{name}: {why}.")
 
 
 def _centre_crop(image: np.ndarray, height: int, width: int) -> np.ndarray:

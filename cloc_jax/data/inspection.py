@@ -107,6 +107,7 @@ def inspect(
         words, is_flat = perceptual_hashes(source, threads=threads, advance=advance)
         hashes.append(words)
         flat += is_flat.tolist()
+    counts = collections.Counter((image.split, image.rank) for image in graded)
     by_id = {image.id: image for image in graded}
     group_of = {i: number for number, ids in enumerate(copies) for i in ids}
     near, is_cut = _near(graded, np.concatenate(hashes), flat, group_of)
@@ -116,7 +117,7 @@ def inspect(
         for ids in copies
     ]
     return Inspection(
-        _counts(graded, ranks, splits),
+        {split: {rank: counts[split, rank] for rank in ranks} for split in splits},
         [Alike(tuple(group)) for group in groups if len(group) > 1],
         near,
         is_cut,
@@ -124,13 +125,6 @@ def inspect(
         len({image.patient for image in graded if image.patient}),
         _shared_patients(graded),
     )
-
-
-def _counts(
-    graded: Sequence[Graded], ranks: Sequence[str], splits: Mapping[str, Source]
-) -> dict[str, dict[str, int]]:
-    found = collections.Counter((image.split, image.rank) for image in graded)
-    return {split: {rank: found[split, rank] for rank in ranks} for split in splits}
 
 
 def _near(
@@ -162,14 +156,6 @@ def _shared_patients(graded: Sequence[Graded]) -> dict[str, list[str]]:
 # --- near-identical images ---
 
 
-class Pair(NamedTuple):
-    """Two near-identical images, by their index."""
-
-    first: int
-    second: int
-    bits: int  # of the hash that differ
-
-
 def perceptual_hashes(
     source: Source, *, threads: int = 2, advance: Callable[[], None] = lambda: None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -197,13 +183,13 @@ def perceptual_hashes(
 
 def near_pairs(
     hashes: np.ndarray, *, bits: int = NEAR_BITS, most: int = MOST_PAIRS
-) -> list[Pair]:
-    """Pairs of images whose hashes differ in at most so many bits, nearest first.
+) -> list[tuple[int, int, int]]:
+    """Indices and differing bits of pairs with at most `bits`, nearest first.
 
     All pairs are compared, in blocks. Ends early at `most` pairs, since a set of
     which all images are alike would have millions.
     """
-    found: list[Pair] = []
+    found: list[tuple[int, int, int]] = []
     for start in range(0, len(hashes), _BLOCK):
         block, rest = hashes[start : start + _BLOCK], hashes[start:]
         apart = np.zeros((len(block), len(rest)), np.uint16)
@@ -212,7 +198,7 @@ def near_pairs(
         close = np.argwhere(np.triu(apart <= bits, k=1))[: most - len(found)]
         for first, second in close.tolist():
             distance = int(apart[first, second])
-            found.append(Pair(start + first, start + second, distance))
+            found.append((start + first, start + second, distance))
         if len(found) >= most:
             break
-    return sorted(found, key=lambda pair: (pair.bits, pair.first, pair.second))
+    return sorted(found, key=lambda pair: (pair[2], *pair))

@@ -7,7 +7,8 @@ depends on the seed and their ids alone.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +38,8 @@ def add_label_noise(
     kept = np.ones(len(ids), bool)
     changed = np.array(labels, np.int32)
     changes: dict[str, list[str]] = {}
-    for rule in _rules("data.subsample", subsample):
-        (rank,), fraction = _parse("data.subsample", rule, ranks, "4:0.2")
+    one = {rank: label for label, rank in enumerate(ranks)}
+    for rule, rank, fraction in _parse("data.subsample", subsample, one, "4:0.2"):
         order = _order(rule, np.flatnonzero(labels == rank), ids, seed)
         out = order[_share(fraction, len(order)) :]
         if len(out) == len(order):
@@ -49,8 +50,8 @@ def add_label_noise(
         kept[out] = False
         changes[f"subsample {rule}"] = sorted(ids[i] for i in out)
     is_free = kept.copy()  # not relabelled yet
-    for rule in _rules("data.relabel", relabel):
-        (old, new), fraction = _parse("data.relabel", rule, ranks, "1>2:0.6")
+    two = {f"{a}>{b}": (one[a], one[b]) for a in ranks for b in ranks if a != b}
+    for rule, (old, new), fraction in _parse("data.relabel", relabel, two, "1>2:0.6"):
         total = int((kept & (labels == old)).sum())
         order = _order(rule, np.flatnonzero(is_free & (labels == old)), ids, seed)
         chosen = order[: _share(fraction, total)]
@@ -61,35 +62,22 @@ def add_label_noise(
     return Subset(source, left).with_labels(changed[left]), changes
 
 
-def _rules(field: str, rules: Sequence[str]) -> Sequence[str]:
+def _parse(field: str, rules: Sequence[str], known: Mapping[str, Any], example: str):
+    """Each rule, such as "1>2:0.6", with what its head means and its fraction."""
     if isinstance(rules, str):
         raise ValueError(f"{field} is the text {rules!r}; give a tuple of rules.")
-    return rules
-
-
-def _parse(
-    field: str, rule: str, ranks: Sequence[str], example: str
-) -> tuple[list[int], float]:
-    """Ranks and fraction of a rule such as "1>2:0.6" or "4:0.2"."""
-    head, _, number = rule.rpartition(":")
-    names = {rank: [i] for i, rank in enumerate(ranks)}
-    if ">" in example:
-        names = {
-            f"{a}>{b}": [i, j]
-            for i, a in enumerate(ranks)
-            for j, b in enumerate(ranks)
-            if i != j
-        }
-    try:
-        fraction = float(number)
-    except ValueError:
-        fraction = -1.0
-    if head not in names or not 0 <= fraction <= 1:
-        raise ValueError(
-            f"{field} has the rule {rule!r}; write it like {example!r}, with a "
-            f"fraction from 0 to 1 and the ranks {', '.join(ranks)}."
-        )
-    return names[head], fraction
+    for rule in rules:
+        head, _, number = rule.rpartition(":")
+        try:
+            fraction = float(number)
+        except ValueError:
+            fraction = -1.0
+        if head not in known or not 0 <= fraction <= 1:
+            raise ValueError(
+                f"{field} has the rule {rule!r}; write it like {example!r}, with a "
+                f"fraction from 0 to 1 and known ranks."
+            )
+        yield rule, known[head], fraction
 
 
 def _order(rule: str, items: np.ndarray, ids: Sequence[str], seed: int) -> list[int]:

@@ -19,23 +19,26 @@ import json
 import os
 import pathlib
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import cv2
 import filelock
 import numpy as np
 
-from cloc_jax.data import images, stored_image
+from cloc_jax.data import images
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.source import Source
-from cloc_jax.data.stored_image import Stored
 from cloc_jax.runtime import files
 
 FORMAT = 2  # changes when the same sources would be stored otherwise
 MANIFEST = "prepared.json"
 SPLIT = "items"  # the one split of TFDS, with every image once in the listing's order
 SHARD_IMAGES = 4096
+LARGE = 32_000_000  # pixels of an image that is decoded while no other such one is
+_ONE_LARGE = threading.Lock()
 
 Track = Callable[[str, int], contextlib.AbstractContextManager[Callable[[], None]]]
 
@@ -48,17 +51,25 @@ class Preparation(NamedTuple):
     bad: dict[str, str]  # id -> why it could not be read
     facts: dict[str, Any]  # sizes and kinds of the images
 
-    @property
-    def bad_list(self) -> pathlib.Path:
-        """A table of the images that could not be read, where there are any."""
-        return self.path.with_name(f"unreadable-{self.path.name[8:]}.csv")
-
     def identical(self) -> list[list[str]]:
         """Ids of images with the same content: groups of two or more, sorted."""
         groups: dict[str, list[str]] = collections.defaultdict(list)
         for id_, digest in self.contents.items():
             groups[digest].append(id_)
         return sorted(sorted(ids) for ids in groups.values() if len(ids) > 1)
+
+
+class Stored(NamedTuple):
+    """One image as it is stored, or why it is not."""
+
+    data: bytes = b""
+    height: int = 0
+    width: int = 0
+    is_grey: bool = False
+    is_changed: bool = False
+    digest: str = ""  # sha256 of its file, or of its pixels in a file of arrays
+    error: str = ""
+    is_unread: bool = False  # the error may be gone next time
 
 
 def no_track(text: str, total: int):
@@ -101,8 +112,8 @@ def prepare(
         track: Context manager of a text and a total that gives a function to call
             after each image.
     """
-    choice = _hash([FORMAT, options, *wanted])
-    sources = _hash([[i.id, _state(i.path), i.row, i.eyes] for i in items])
+    choice = short_hash([FORMAT, options, *wanted])
+    sources = short_hash([[i.id, _state(i.path), i.row, i.eyes] for i in items])
     path = folder / f"records-{choice}-{sources}"
     manifest = _read_manifest(path)
     if manifest is None:
@@ -113,12 +124,7 @@ def prepare(
                 say(f"preparing {count_of(items)} once, in {folder}")
                 with track("preparing", len(items)) as advance:
                     manifest = _make(items, path, wanted, threads, advance)
-    made = Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])
-    if made.bad and not made.bad_list.exists():
-        with _writing(folder):
-            table = [("image", "why"), *sorted(made.bad.items())]
-            files.write_csv(made.bad_list, table)
-    return made
+    return Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])
 
 
 def stale(path: pathlib.Path) -> list[pathlib.Path]:
@@ -193,7 +199,8 @@ def read_records(folder: pathlib.Path) -> Sequence[dict[str, bytes]]:
 # --- what is there ---
 
 
-def _hash(value: Any) -> str:
+def short_hash(value: Any) -> str:
+    """A mark of plain data, for names of files."""
     text = json.dumps(value).encode()
     return hashlib.blake2b(text, digest_size=6).hexdigest()
 
@@ -333,7 +340,7 @@ def _stored(
     """Each item as it is stored, in order; only a few are computed ahead."""
     import grain
 
-    store = functools.partial(stored_image.store, wanted=wanted)
+    store = functools.partial(store_image, wanted=wanted)
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
     return iter(grain.MapDataset.source(items).map(store).to_iter_dataset(options))
 
@@ -380,3 +387,72 @@ def _facts(stored: Sequence[Stored]) -> dict[str, Any]:
         "least_height": min((height for height, _ in sizes), default=0),
         "least_width": min((width for _, width in sizes), default=0),
     }
+
+
+# --- what is stored of an image: its own bytes, unless it is far too large ---
+
+
+def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
+    """An image as it is stored: the file's own bytes, unless it has to change."""
+    try:
+        if item.row:
+            row = _row(item, wanted.max_bytes)
+            data = _encode(row)
+            digest = hashlib.sha256(str(row.shape).encode() + row.tobytes())
+        else:
+            data = images.read_bytes(item.path, max_bytes=wanted.max_bytes)
+            digest = hashlib.sha256(data)
+        height, width, is_grey = images.header(
+            data, name=item.id, max_pixels=wanted.max_pixels
+        )
+        is_large = height * width > LARGE
+        with _ONE_LARGE if is_large else contextlib.nullcontext():
+            stored = _as_small(item, data, is_grey, wanted)
+        return stored._replace(digest=digest.hexdigest())
+    except MemoryError:
+        return Stored(error="there is too little memory to decode it", is_unread=True)
+    except (FileNotFoundError, ValueError) as error:
+        why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
+        return Stored(error=why, is_unread=isinstance(error, images.UnreadError))
+
+
+def _as_small(item: Item, data: bytes, is_grey: bool, wanted: NetworkInput) -> Stored:
+    limits = {"channels": wanted.channels, "max_pixels": wanted.max_pixels}
+    image = images.decode(data, name=item.id, **limits)
+    whole = image if item.eyes is None else images.align_face(image, item.eyes)
+    height, width, channels = whole.shape
+    small = images.shrink(
+        whole, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
+    )
+    is_grey = is_grey or (channels == 3 and bool((small == small[:, :, :1]).all()))
+    if small is image:
+        return Stored(data, height, width, is_grey, False)
+    return Stored(_encode(small), height, width, is_grey, True)
+
+
+def _row(item: Item, max_bytes: int) -> np.ndarray:
+    """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
+    assert item.row is not None
+    name, row = item.row
+    image = _array(item.path, name, item.path.stat().st_mtime_ns, max_bytes)[row]
+    image = image[:, :, None] if image.ndim == 2 else image
+    images.check(image)
+    return image
+
+
+@functools.lru_cache(maxsize=1)
+def _array(path: pathlib.Path, name: str, changed: int, max_bytes: int) -> np.ndarray:
+    with files.open_regular(
+        path, max_bytes=max_bytes, raise_limit=images.RAISE_LIMIT
+    ) as file:
+        files.check_unpacked_zip(file, path)
+        with np.load(file, allow_pickle=False) as arrays:
+            return arrays[name]
+
+
+def _encode(image: np.ndarray) -> bytes:
+    """PNG, which loses nothing."""
+    is_ok, data = cv2.imencode(".png", image[:, :, ::-1])  # OpenCV's BGR
+    if not is_ok:
+        raise ValueError(f"an image of {image.shape} could not be stored as PNG.")
+    return data.tobytes()

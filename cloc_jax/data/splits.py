@@ -18,7 +18,6 @@ import numpy as np
 
 from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
 from cloc_jax.runtime import files
-from cloc_jax.runtime.files import write_text
 
 CALIBRATION = "calibration"  # the split that only a guarantee is fitted on
 
@@ -81,7 +80,7 @@ def divide(
         notes.append("data.merge_val is on, but there is no shipped val to merge.")
     fractions = {"test": test_fraction, "val": val_fraction}
     carved = {split: fractions[split] for split in fractions if split not in splits}
-    _check_fractions(val_fraction, test_fraction, calibration_fraction, carved)
+    _check_fractions(fractions | {CALIBRATION: calibration_fraction}, carved)
     # One after the other, so that test and val are the same without calibration.
     rounds = [carved]
     if calibration_fraction:
@@ -190,19 +189,8 @@ def keep_together(items: Sequence[Item], copies: Sequence[Sequence[str]]) -> lis
     return [item._replace(group=group_of[item.id]) for item in items]
 
 
-def _check_fractions(
-    val_fraction: float,
-    test_fraction: float,
-    calibration_fraction: float,
-    carved: dict[str, float],
-) -> None:
+def _check_fractions(fractions: dict[str, float], carved: dict[str, float]) -> None:
     """ValueError for shares that are none; `carved` has those of splits not shipped."""
-    if not 0 <= calibration_fraction < 1:
-        raise ValueError(
-            f"data.calibration_fraction={calibration_fraction} is not a share of the "
-            "training images; give a number below 1, e.g. 0.1, or 0 for none."
-        )
-    fractions = {"val": val_fraction, "test": test_fraction}
     for split, fraction in fractions.items():
         if not 0 <= fraction < 1 or (split in carved and fraction == 0):
             reason = " (there is no such split, so it is carved)" * (split in carved)
@@ -212,8 +200,8 @@ def _check_fractions(
             )
     if sum(carved.values()) >= 1:
         raise ValueError(
-            f"data.val_fraction={val_fraction} and data.test_fraction={test_fraction} "
-            "leave nothing to train on; make their sum less than 1."
+            f"the fractions of {' and '.join(carved)} leave nothing to train on; make "
+            "the sum of data.val_fraction and data.test_fraction less than 1."
         )
 
 
@@ -394,8 +382,11 @@ def write(
     division: Division,
     items: Sequence[Item],
     settings: Mapping[str, Any],
-) -> None:
-    """Writes down which id is in which split, and by which settings."""
+) -> list[str]:
+    """Writes down which id is in which split, and by which settings.
+
+    A note where that cannot be, as in a folder that others share.
+    """
     lists = {
         split: [items[index].id for index in chosen]
         for split, chosen in division.indices.items()
@@ -407,6 +398,12 @@ def write(
             lists[split] = sorted({*lists.get(split, ()), *(set(ids) - here)})
     about = {"settings": dict(settings), "splits": lists}
     text = json.dumps(files.sealed(about), indent=1)
-    if path.exists() and path.read_text() == text:
-        return
-    write_text(path, text)
+    try:
+        if not path.exists() or path.read_text() != text:
+            files.write_text(path, text)
+    except OSError as error:
+        return [
+            f"Warning: the splits could not be written down ({error}); other images in "
+            "data.root may change what is carved."
+        ]
+    return []

@@ -135,7 +135,8 @@ def apply(
         view = _greyscale(view)
     if blur < recipe.blur_probability:
         low, high = recipe.blur_sigma
-        view = _blur(view, (low + (high - low) * sigma) * min(size) / _BLUR_SIDE)
+        sigma = (low + (high - low) * sigma) * min(size) / _BLUR_SIDE
+        view = augment.blur_image(view, sigma) if sigma > 0.0 else view
     if solarise < recipe.solarise_probability:
         # Of a level and its inverse, exactly one is below 128.
         view = np.minimum(view, 255 - view)
@@ -182,7 +183,7 @@ def _jitter(recipe: Recipe, image: np.ndarray, draws: Sequence[float]) -> np.nda
     """
     brightness, contrast, saturation, hue, order = draws
     changes = [
-        (_scale_brightness, _factor(recipe.brightness, brightness)),
+        (_linear, _factor(recipe.brightness, brightness)),
         (_scale_contrast, _factor(recipe.contrast, contrast)),
         (_scale_saturation, _factor(recipe.saturation, saturation)),
         (_shift_hue, recipe.hue * (2.0 * hue - 1.0)),
@@ -196,10 +197,6 @@ def _jitter(recipe: Recipe, image: np.ndarray, draws: Sequence[float]) -> np.nda
 def _factor(strength: float, draw: float) -> float:
     low = max(0.0, 1.0 - strength)
     return low + (1.0 + strength - low) * draw
-
-
-def _scale_brightness(image: np.ndarray, factor: float) -> np.ndarray:
-    return _linear(image, factor, 0.0)
 
 
 def _scale_contrast(image: np.ndarray, factor: float) -> np.ndarray:
@@ -232,15 +229,9 @@ def _greyscale(image: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(luminance, cv2.COLOR_GRAY2RGB)
 
 
-def _linear(image: np.ndarray, factor: float, offset: float) -> np.ndarray:
+def _linear(image: np.ndarray, factor: float, offset: float = 0.0) -> np.ndarray:
     if factor == 1.0 and offset == 0.0:
         return image
     # Faster than a table; convertScaleAbs would make negative levels positive.
     changed = cv2.addWeighted(image, factor, image, 0.0, offset, dst=image)
     return changed.reshape(image.shape)
-
-
-def _blur(image: np.ndarray, sigma: float) -> np.ndarray:
-    if sigma <= 0.0:
-        return image
-    return augment.blur_image(image, sigma)

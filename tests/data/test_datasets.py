@@ -8,9 +8,10 @@ import miniatures
 import numpy as np
 import pytest
 from launching import ROOT
+from permissions import unprivileged
 
 from cloc_jax.config import default_config
-from cloc_jax.data import dataset_notes, datasets, images
+from cloc_jax.data import dataset_notes, datasets, images, splits
 
 NAMES = list(datasets.LAYOUTS)
 
@@ -239,7 +240,7 @@ def test_a_prepared_folder_of_others(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(datasets.splits, "write", refuse)
+    monkeypatch.setattr(splits.files, "write_text", refuse)
     dataset, _ = load("folder", root, tmp_path / "prepared", seed=3)
     assert said(dataset, "Warning: the splits could not be written down .*Permission")
 
@@ -289,7 +290,7 @@ def test_bad_images_stop_or_are_skipped(tmp_path):
     for i in range(7):
         (root / "0" / f"bad{i}.png").touch()
     match = r"(?s)7 of 47 images cannot be read: 0/bad0.png: the file is empty.*"
-    match += r"and 2 more.*--config.data.on_bad_image=skip"
+    match += r"0/bad4.png.*launch.py check .*--config.data.on_bad_image=skip"
     with pytest.raises(ValueError, match=match):
         load("folder", root, tmp_path / "prepared")
     dataset, talk = load("folder", root, tmp_path / "prepared", on_bad_image="skip")
@@ -300,6 +301,38 @@ def test_bad_images_stop_or_are_skipped(tmp_path):
     assert sorted(skipped) == [f"0/bad{i}.png" for i in range(7)]
     with pytest.raises(ValueError, match="data.on_bad_image is 'ignore'; use error"):
         load("folder", root, tmp_path / "prepared", on_bad_image="ignore")
+
+
+def test_links_that_lead_to_themselves(tmp_path):
+    root = miniatures.folder(tmp_path / "images", (12, 12))
+    for name in ("0/loop", "0/loop.png", "loop"):
+        (root / name).symlink_to(root / name)
+    (root / "1" / "up").symlink_to(root)
+    (root / "1" / "none.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="2 of 26 images cannot be read.*0/loop.png"):
+        load("folder", root, tmp_path / "prepared")
+    found, _ = load("folder", root, tmp_path / "prepared", on_bad_image="skip")
+    assert sum(map(len, found.splits.values())) == 24
+    bad = {what for what, _ in found.details["skipped"]}
+    assert {"0/loop.png", "1/none.png", "1/up", "0/loop"} <= bad
+
+
+def test_folder_that_cannot_be_listed(open_folder):
+    root = miniatures.folder(open_folder / "images", (12, 12, 12))
+    (root / "train").mkdir()
+    for rank in "012":
+        (root / rank).rename(root / "train" / rank)
+    miniatures.folder(root / "val", (3, 3, 3))
+    (root / "val" / "1").chmod(0)
+    with unprivileged():
+        with pytest.raises(ValueError, match="1 folder cannot be listed: val/1;"):
+            load("folder", root, open_folder / "prepared")
+        place = open_folder / "prepared"
+        found, _ = load("folder", root, place, on_bad_image="skip")
+        assert len(found.splits["val"]) == 6
+        assert any("folders that cannot be listed" in note for note in found.notes)
+        assert ["val/1", "folders that cannot be listed"] in found.details["skipped"]
+    (root / "val" / "1").chmod(0o755)
 
 
 def test_a_rank_of_bad_images_is_an_empty_rank(tmp_path):
@@ -373,7 +406,7 @@ def test_the_whole_of_koa_is_prepared(shared, tmp_path):
     assert dataset.notes == ["Images are 224x224 (height x width), grey."]
     for source in dataset.splits.values():
         for i in range(0, len(source), 97):
-            expected_image = images.read(source.paths[i], channels=1)
+            expected_image = miniatures.read(source.paths[i], channels=1)
             np.testing.assert_array_equal(source[i], expected_image)
 
 
@@ -423,8 +456,7 @@ def test_critical_boundaries_are_boundaries(tmp_path):
         config = importlib.import_module(f"configs.{name}").get_config()
         root = miniatures.MINIATURES[name](tmp_path / name)
         fields = settings(name, root)
-        scan = datasets.LAYOUTS[name].scan
-        listing = scan(**datasets._given(name, scan, fields))
+        listing = datasets.scan(name, fields)
         pairs = zip(listing.ranks, listing.ranks[1:], strict=False)
         boundaries = {f"{a}|{b}" for a, b in pairs}
         assert set(config.data.critical) <= boundaries, name

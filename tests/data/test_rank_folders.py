@@ -7,53 +7,47 @@ import pathlib
 import re
 from typing import NamedTuple
 
+import miniatures
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from permissions import unprivileged
 
 from cloc_jax.data import dataset_notes, splits
 from cloc_jax.data.layouts import rank_folders
 from cloc_jax.data.layouts.listing import SPLITS
 
 
-class Part(NamedTuple):
-    ids: list[str]
-    labels: np.ndarray
-    paths: list[pathlib.Path]
-
-
 class Result(NamedTuple):
     ranks: tuple[str, ...]
-    splits: dict[str, Part]
+    ids: dict[str, list[str]]
+    labels: dict[str, np.ndarray]
     notes: list[str]
 
 
-def scan(
-    root, *, order=(), group_pattern="", merge_val=False, seed=0, **fractions
-) -> Result:
+def scan(root, *, order=(), group_pattern="", **how) -> Result:
     """A folder listed and divided, as training sees it."""
     listing = rank_folders.scan(root, order=order, group_pattern=group_pattern)
+    usual = {"merge_val": False, "val_fraction": 0.1, "test_fraction": 0.15, "seed": 0}
     division = splits.divide(
         listing.items,
         listing.ranks,
         protocol=splits.Protocol(),
         fold=0,
-        merge_val=merge_val,
-        seed=seed,
-        **({"val_fraction": 0.1, "test_fraction": 0.15} | fractions),
+        **(usual | how),
     )
-    parts = {}
-    for split, indices in division.indices.items():
-        items = [listing.items[i] for i in indices]
-        parts[split] = Part(
-            [item.id for item in items],
-            np.array([item.label for item in items], np.int32),
-            [item.path for item in items],
-        )
+    parts = {
+        split: [listing.items[i] for i in indices]
+        for split, indices in division.indices.items()
+    }
     notes = dataset_notes.on_listing(listing, listing.items, "folder", "")
-    notes += division.notes
-    return Result(listing.ranks, parts, notes)
+    return Result(
+        listing.ranks,
+        {split: [item.id for item in items] for split, items in parts.items()},
+        {s: np.array([i.label for i in items], int) for s, items in parts.items()},
+        notes + division.notes,
+    )
 
 
 def make(root: pathlib.Path, counts: dict[str, int]) -> pathlib.Path:
@@ -65,13 +59,10 @@ def make(root: pathlib.Path, counts: dict[str, int]) -> pathlib.Path:
     return root
 
 
-def ids(result: Result, split: str) -> set[str]:
-    return set(result.splits[split].ids)
-
-
-def counts(result: Result, split: str) -> list[int]:
-    labels = result.splits[split].labels
-    return np.bincount(labels, minlength=len(result.ranks)).tolist()
+def counts(result: Result) -> list[list[int]]:
+    """[split][rank]"""
+    number = len(result.ranks)
+    return [np.bincount(result.labels[s], minlength=number).tolist() for s in SPLITS]
 
 
 def said(result: Result, pattern: str) -> bool:
@@ -82,26 +73,23 @@ def said(result: Result, pattern: str) -> bool:
 
 
 def test_rank_folders_alone(tmp_path):
-    result = scan(make(tmp_path, {"0": 100, "1": 40, "2": 20}))
+    result = scan(make(tmp_path, {"0": 100, "1": 40, "2": 20}), merge_val=True)
     assert result.ranks == ("0", "1", "2")
-    assert list(result.splits) == ["train", "val", "test"]
-    assert counts(result, "val") == [10, 4, 2]
-    assert counts(result, "test") == [15, 6, 3]
-    assert counts(result, "train") == [75, 30, 15]
-    assert not ids(result, "train") & ids(result, "val")
+    assert counts(result) == [[75, 30, 15], [10, 4, 2], [15, 6, 3]]
+    assert len(set().union(*result.ids.values())) == 160
     assert said(result, r"val was carved from train: 16 images in 16 of 160 groups")
     assert said(result, r"test was carved from train: 24 images")
+    assert said(result, "no shipped val")
 
 
 @pytest.mark.parametrize("val", ["val", "validation", "Val"])
 def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     shape = {"train/0": 3, "train/1": 2, f"{val}/0": 2, f"{val}/1": 1}
     shape |= {"test/0": 1, "test/1": 4, "auto_test/0": 9, ".cache/0": 9}
-    result = scan(make(tmp_path, shape))
-    assert [counts(result, s) for s in SPLITS] == [[3, 2], [2, 1], [1, 4]]
-    assert ids(result, "val") == {f"{val}/0/000.png", f"{val}/0/001.png"} | {
-        f"{val}/1/000.png"
-    }
+    result = scan(make(tmp_path, shape), val_fraction=0.0, test_fraction=0.0)
+    assert counts(result) == [[3, 2], [2, 1], [1, 4]]
+    names = ["0/000.png", "0/001.png", "1/000.png"]
+    assert result.ids["val"] == [f"{val}/{name}" for name in names]
     assert said(result, "Ignored beside the splits: auto_test")
     assert not said(result, "carved")
 
@@ -118,35 +106,28 @@ def test_what_is_missing_is_carved(tmp_path, shipped, expected):
     sizes = {"train": (50, 30)} | shipped
     shape = {f"{s}/{rank}": sizes[s][rank] for s in sizes for rank in (0, 1)}
     result = scan(make(tmp_path, shape))
-    assert [counts(result, s) for s in SPLITS] == expected
-    assert sum(map(len, (ids(result, s) for s in SPLITS))) == sum(shape.values())
+    assert counts(result) == expected
     for split in ("val", "test"):
         assert said(result, f"{split} was carved") == (split not in shipped)
 
 
 def test_a_test_without_grades_is_not_used(tmp_path):
-    shape = {"train/0": 20, "train/1": 20, "test": 7, "val": 0}
-    result = scan(make(tmp_path, shape))
-    assert said(result, "test is not used: its 7 images lie in no rank folder")
-    assert said(result, "val is not used: it holds no images")
-    assert counts(result, "test") == [3, 3] and counts(result, "val") == [2, 2]
+    result = scan(make(tmp_path, {"train/0": 20, "train/1": 20, "test": 7, "val": 0}))
+    assert said(result, "test is not used: .* its other 7 are unknown")
+    assert said(result, "val is not used: no rank folder in it holds images")
+    assert counts(result)[1:] == [[2, 2], [3, 3]]
 
 
 def test_merge_val(tmp_path):
     shape = {"train/0": 60, "train/1": 30, "val/0": 40, "val/1": 10}
     root = make(tmp_path, shape | {"test/0": 5, "test/1": 5})
     result = scan(root, merge_val=True)
-    assert [counts(result, s) for s in SPLITS] == [[90, 36], [10, 4], [5, 5]]
-    both = ids(result, "train") | ids(result, "val")
+    assert counts(result) == [[90, 36], [10, 4], [5, 5]]
+    both = result.ids["train"] + result.ids["val"]
     assert sum(id_.startswith("val/") for id_ in both) == 50
-    assert any(id_.startswith("val/") for id_ in ids(result, "train"))
-    assert any(id_.startswith("train/") for id_ in ids(result, "val"))
+    assert any(id_.startswith("val/") for id_ in result.ids["train"])
+    assert any(id_.startswith("train/") for id_ in result.ids["val"])
     assert said(result, r"The shipped val \(50 images\) was merged into train")
-
-
-def test_nothing_to_merge(tmp_path):
-    root = make(tmp_path, {"0": 9, "1": 9})
-    assert said(scan(root, merge_val=True), "no shipped val")
 
 
 def test_image_names_and_what_is_skipped(tmp_path):
@@ -157,172 +138,73 @@ def test_image_names_and_what_is_skipped(tmp_path):
         (root / "0" / name).touch()
     (root / "stray.png").touch()
     result = scan(root)
-    assert sum(len(source.ids) for source in result.splits.values()) == 13 + 6
+    assert sum(map(len, result.ids.values())) == 13 + 6
     assert said(result, "Skipped: 2 hidden, such as 0/.DS_Store")
     assert said(result, "Skipped: 3 files that are not images")
     assert said(result, "Skipped: 1 folders .*such as 1/deeper")
     assert said(result, "Skipped: 1 images directly in")
-    for source in result.splits.values():
-        assert source.ids == sorted(source.ids)
-
-
-# --- ranks ---
-
-
-def test_numbers_are_sorted_as_numbers(tmp_path):
-    root = make(tmp_path, {str(i): 4 for i in range(11)})
-    result = scan(root)
-    assert result.ranks == tuple(str(i) for i in range(11))
-    source = result.splits["train"]
-    for id_, label in zip(source.ids, source.labels, strict=True):
-        assert int(id_.split("/")[0]) == label
-    assert said(result, "0 < 1 < .* < 9 < 10")
-
-
-@pytest.mark.parametrize(
-    "ranks",
-    [
-        ("0_N", "1_PB", "2_UDH", "10_IC"),
-        ("8-13", "15-20", "25-32", "100+"),
-        ("0", "0.5", "1", "1.5"),
-        ("1st stage", "2nd stage", "03"),
-    ],
-)
-def test_names_that_start_with_a_number(tmp_path, ranks):
-    result = scan(make(tmp_path, dict.fromkeys(ranks, 4)))
-    assert result.ranks == ranks
-
-
-def test_gap_in_the_numbers_is_noted(tmp_path):
-    result = scan(make(tmp_path, {"0": 4, "1": 4, "3": 4}))
-    assert result.ranks == ("0", "1", "3") and said(result, "No folder is called 2")
-
-
-def test_given_order(tmp_path):
-    root = make(tmp_path, {"healthy": 4, "mild": 4, "critical": 4})
-    order = ("healthy", "mild", "critical")
-    result = scan(root, order=order)
-    assert result.ranks == order
-    for id_, label in zip(
-        result.splits["val"].ids, result.splits["val"].labels, strict=True
-    ):
-        assert order[label] == id_.split("/")[0]
-
-
-def test_given_order_overrides_numbers(tmp_path):
-    root = make(tmp_path, {"0": 4, "1": 4})
-    assert scan(root, order=["1", "0"]).ranks == ("1", "0")
-
-
-# --- refusals ---
-
-
-def refuse(root, pattern, *, error=ValueError, **options):
-    with pytest.raises(error, match=f"(?s){pattern}") as caught:
-        scan(root, **options)
-    return str(caught.value)
-
-
-def test_root_empty_missing_or_a_file(tmp_path):
-    refuse("", "data.root is empty; give the folder")
-    missing = tmp_path / "gone"
-    refuse(missing, "data.root=.*gone.*no such folder.*check", error=FileNotFoundError)
-    archive = tmp_path / "koa.zip"
-    archive.touch()
-    refuse(archive, "data.root=.*koa.zip is a file; give the folder.*unpacked")
-
-
-def test_no_rank_folders(tmp_path):
-    refuse(tmp_path, "data.root=.*has no rank folders; it must hold")
-    (tmp_path / "train").mkdir()
-    refuse(tmp_path, "data.root.*train has no rank folders; it must hold")
-
-
-@pytest.mark.parametrize("inner", ["kneeKL224", "a/b/c"])
-@pytest.mark.parametrize("shape", [{"train/0": 1, "train/1": 1}, {"low": 1, "high": 1}])
-def test_root_too_high(tmp_path, inner, shape):
-    make(tmp_path / inner, shape)
-    refuse(tmp_path, f"did you mean data.root={re.escape(str(tmp_path / inner))}\\?")
-
-
-def test_root_too_high_beside_others(tmp_path):
-    make(tmp_path / "ClsKLData" / "kneeKL224", {"train/0": 1, "train/1": 1})
-    (tmp_path / "papers").mkdir()
-    refuse(tmp_path, "holds ClsKLData, papers but .*did you mean .*kneeKL224")
-
-
-def test_root_of_something_else(tmp_path):
-    for name in ("bin", "lib"):
-        (tmp_path / name).mkdir()
-    refuse(tmp_path, "holds bin, lib but no rank folders with images; it must hold")
-
-
-def test_root_too_low(tmp_path):
-    make(tmp_path, {"alone/0": 3, "split/train/0": 3})
-    alone, split = tmp_path / "alone", tmp_path / "split"
-    refuse(alone / "0", f"looks like one rank.*data.root={re.escape(str(alone))}\\?")
-    refuse(split / "train/0", f"did you mean data.root={re.escape(str(split))}\\?")
+    assert all(ids == sorted(ids) for ids in result.ids.values())
 
 
 def test_root_is_one_split_of_several(tmp_path):
     make(tmp_path, {"train/0": 9, "train/1": 9, "val/0": 2, "test/1": 2})
     result = scan(tmp_path / "train")
-    assert said(result, f"test, val beside it are not used.*{tmp_path}")
-    assert sum(len(source.ids) for source in result.splits.values()) == 18
+    assert said(result, f"one of test, train, val, and the others.*{tmp_path}")
+    assert sum(map(len, result.ids.values())) == 18
 
 
-def test_no_train(tmp_path):
-    make(tmp_path, {"val/0": 2, "val/1": 2, "test/0": 2})
-    refuse(tmp_path, "has test, val but no train; name")
+# --- ranks ---
 
 
-def test_two_names_of_one_split(tmp_path):
-    make(tmp_path, {"train/0": 2, "train/1": 2, "val/0": 2, "validation/0": 2})
-    refuse(tmp_path, "val, validation, which both mean val; keep one")
+@pytest.mark.parametrize(
+    "names, order",
+    [
+        ([str(i) for i in (0, 1, 10, 11, 2)], ("0", "1", "2", "10", "11")),
+        (["0_N", "1_PB", "10_IC", "2_UDH"], ("0_N", "1_PB", "2_UDH", "10_IC")),
+        (["100+", "15-20", "8-13"], ("8-13", "15-20", "100+")),
+        (["0", "0.5", "1", "1.5"], ("0", "0.5", "1", "1.5")),
+        (["03", "1st stage", "2nd stage"], ("1st stage", "2nd stage", "03")),
+        (["2", "1e1", "1"], ("1", "2", "1e1")),
+        (["0", "-1", "1"], ("-1", "0", "1")),
+        (["+1", "-0.5", "2e-1"], ("-0.5", "2e-1", "+1")),
+        (["1early", "2late"], ("1early", "2late")),
+        (["0", "9" * 30], ("0", "9" * 30)),
+    ],
+)
+def test_ranks_by_their_numbers(names, order):
+    ranks, (note,) = rank_folders.order_ranks(names, (), what="label", where="x")
+    assert ranks == order and " < ".join(order) in note
 
 
-def test_unknown_order(tmp_path):
-    make(tmp_path, {"healthy": 4, "mild": 4, "critical": 4})
-    message = refuse(tmp_path, "alphabet is no order of grades")
-    assert "data.order=('critical', 'healthy', 'mild')" in message
+@pytest.mark.parametrize(
+    "names, order, message",
+    [
+        (["0", "nan", "1"], (), "do not all start with a finite number"),
+        (["0", "1e999"], (), "do not all start with a finite number"),
+        (["0", "\x1b[31m"], (), "control characters"),
+        (["0", os.fsdecode(b"\xe9")], (), "not UTF-8"),
+        (["a", "b"], (), r"alphabet is no order .*data.order=\('a', 'b'\)"),
+        (["0", "1_a", "1_b"], (), "1_a, 1_b start with the same number.*data.order="),
+        (["low", "high"], ("low", "middle", "high"), "there is no label middle"),
+        (["low", "high", "masks"], ("low", "high"), "it leaves out masks"),
+        (["low", "high"], ("low", "high", "high"), "name each label there once"),
+        (["low", "high"], "low,high", "is the text 'low,high'.*tuple"),
+        (["0"], (), "only one rank label, 0; .*at least two"),
+        (["Mild", "mild", "severe"], (), "case only: Mild, mild; merge"),
+    ],
+)
+def test_names_that_are_no_ranks(names, order, message):
+    with pytest.raises(ValueError, match=message):
+        rank_folders.order_ranks(names, order, what="label", where="x")
 
 
-def test_partly_numbered(tmp_path):
-    make(tmp_path, {"0": 4, "1": 4, "unsure": 4})
-    refuse(tmp_path, "0, 1, unsure do not all start with a finite number.*data.order=")
-
-
-def test_same_number_twice(tmp_path):
-    make(tmp_path, {"0": 4, "1_a": 4, "1_b": 4})
-    refuse(tmp_path, "1_a, 1_b start with the same number.*data.order=")
-
-
-def test_order_that_does_not_fit(tmp_path):
-    make(tmp_path, {"low": 4, "high": 4, "masks": 4})
-    message = refuse(tmp_path, "data.order=", order=("low", "middle", "high", "high"))
-    assert "no folder middle" in message
-    assert "leaves out the folder masks" in message
-    assert "names high more than once" in message
-    refuse(tmp_path, "data.order is the text 'low,high'.*tuple", order="low,high")
-
-
-def test_one_rank(tmp_path):
-    make(tmp_path, {"train/0": 4, "test/0": 3})
-    refuse(tmp_path, "data.root.*only one rank folder, 0; .*at least two")
-
-
-def test_rank_without_images(tmp_path):
-    make(tmp_path, {"0": 4, "1": 0, "2": 4})
-    refuse(tmp_path, "no images in the rank folder 1 of .*Fill")
-    make(tmp_path, {"1/patient": 3})
-    refuse(tmp_path, "no images in the rank folder 1 of .*move their images up")
-
-
-def test_ranks_that_differ_in_case_only(tmp_path):
-    make(tmp_path, {"Mild": 4, "mild": 4, "severe": 4})
-    if len(list(tmp_path.iterdir())) < 3:
-        pytest.skip("this file system ignores case itself")
-    refuse(tmp_path, "case only: Mild, mild; merge", order=("Mild", "mild", "severe"))
+def test_given_order(tmp_path):
+    root = make(tmp_path, {"healthy": 4, "mild": 4, "1": 4})
+    order = ["mild", "1", "healthy"]
+    result = scan(root, order=order)
+    assert result.ranks == tuple(order)
+    for id_, label in zip(result.ids["val"], result.labels["val"], strict=True):
+        assert order[label] == id_.split("/")[0]
 
 
 def test_ranks_differ_between_splits(tmp_path):
@@ -330,43 +212,68 @@ def test_ranks_differ_between_splits(tmp_path):
     result = scan(make(tmp_path, shape))
     assert said(result, "val has no images of ranks 1, 2")
     assert said(result, "test has no images of ranks 0, 2")
-    make(tmp_path, {"test/3": 1})
-    refuse(tmp_path, "test has the rank folder 3, which .*train has not.*same folder")
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
-@pytest.mark.parametrize("split", ["val", "test"])
-def test_fractions(tmp_path, split, value):
-    make(tmp_path, {"0": 4, "1": 4})
-    name = f"{split}_fraction"
-    refuse(tmp_path, f"data.{name}=.*give a number above 0", **{name: value})
+# --- refusals ---
+
+TWO = {"0": 4, "1": 4}
+ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
 
 
-def test_fractions_that_leave_nothing(tmp_path):
-    make(tmp_path, {"0": 4, "1": 4})
-    both = dict(val_fraction=0.5, test_fraction=0.5)
-    refuse(tmp_path, "data.val_fraction=.*leave nothing to train on", **both)
+@pytest.mark.parametrize(
+    "shape, root, options, message",
+    [
+        ({}, "gone", {}, "data.root=.*gone.*no such folder.*check"),
+        ({}, "", {}, "holds nothing; it must be the folder that holds one"),
+        ({"train": 0}, "", {}, "train has no rank folders; give"),
+        ({"bin": 0, "lib": 0}, "", {}, "holds bin, lib; it must be the folder"),
+        ({"kneeKL224/train/0": 1}, "", {}, "Did you mean data.root=.*/kneeKL224"),
+        ({"a/b/c/low": 1, "a/b/c/high": 1}, "", {}, r"mean data.root=.*/a/b/c\?"),
+        ({"x/y/train/0": 1, "papers": 0}, "", {}, "holds papers, x; .*data.root=.*x/y"),
+        ({"alone/0": 3, "alone/1": 3}, "alone/0", {}, "mean data.root=.*/alone"),
+        ({"s/train/0": 3, "s/train/1": 3}, "s/train/0", {}, "data.root=.*/s/train or"),
+        ({"val/0": 2, "val/1": 2, "test/0": 2}, "", {}, "test, val but no train; name"),
+        ({"train/0": 2, "val/0": 2, "validation/0": 2}, "", {}, "both mean val; keep"),
+        ({"train/0": 4, "test/0": 3}, "", {}, "only one rank folder, 0"),
+        ({"0": 4, "1": 0, "2": 4}, "", {}, "no images in the rank folder 1 of .*Fill"),
+        ({"0": 4, "1/patient": 3}, "", {}, "rank folder 1 of .*move images up"),
+        (ONE_WITHOUT, "", {}, "test has the rank folder 3, which .*train has not"),
+        (TWO, "", {"group_pattern": "("}, "data.group_pattern='.' is not a regular"),
+        (TWO, "", {"group_pattern": "^([a-z]+)_"}, "no file name, such as 000.png"),
+        (TWO, "", {"group_pattern": "^([a-z]*)"}, "matches no file name"),
+        (TWO, "", {"val_fraction": 0.0}, "data.val_fraction=.*a number above 0"),
+        (TWO, "", {"val_fraction": -0.1}, "data.val_fraction=.*a number above 0"),
+        (TWO, "", {"test_fraction": 1.0}, "data.test_fraction=.*a number above 0"),
+        (TWO, "", {"test_fraction": float("nan")}, "data.test_fraction=nan"),
+        (TWO, "", {"val_fraction": 0.5, "test_fraction": 0.5}, "leave nothing to"),
+        ({"0": 1, "1": 1}, "", {}, "too few images to carve test .*at least 3 groups"),
+    ],
+)
+def test_refusals(tmp_path, shape, root, options, message):
+    make(tmp_path / "given", {"": 0} | shape)
+    with pytest.raises((ValueError, FileNotFoundError), match=f"(?s){message}"):
+        scan(tmp_path / "given" / root, **options)
 
 
-def test_fraction_zero_is_fine_where_nothing_is_carved(tmp_path):
-    root = make(tmp_path, {f"{s}/{rank}": 2 for s in SPLITS for rank in "01"})
-    scan(root, val_fraction=0.0, test_fraction=0.0)
+def test_root_that_is_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="data.root is empty; give the folder"):
+        scan("")
+    archive = tmp_path / "koa.zip"
+    archive.touch()
+    with pytest.raises(ValueError, match="koa.zip is a file; give the .*unpacked"):
+        scan(archive)
 
 
-def test_too_few_images(tmp_path):
-    make(tmp_path, {"0": 1, "1": 1})
-    refuse(
-        tmp_path, "too few images to carve test from train .2 images.*at least 3 groups"
-    )
-
-
-def test_group_pattern_refusals(tmp_path):
-    make(tmp_path, {"0": 4, "1": 4})
-    refuse(tmp_path, "data.group_pattern='.' is not a regular", group_pattern="(")
-    refuse(
-        tmp_path, "matches no file name, such as 000.png", group_pattern="^([a-z]+)_"
-    )
-    refuse(tmp_path, "matches no file name", group_pattern="^([a-z]*)")  # empty matches
+def test_folder_that_cannot_be_listed(open_folder):
+    root = miniatures.folder(open_folder / "images" / "train", (2, 2, 2)).parent
+    (root / "train" / "2").chmod(0)
+    with unprivileged(), pytest.raises(ValueError, match="folder 2 .*access: train/2"):
+        rank_folders.scan(root)
+    root.chmod(0)
+    with unprivileged(), pytest.raises(ValueError, match="images cannot be listed"):
+        rank_folders.scan(root)
+    root.chmod(0o755)
+    (root / "train" / "2").chmod(0o755)
 
 
 # --- carving ---
@@ -383,9 +290,7 @@ def test_listing_order_and_position_do_not_matter(tmp_path, monkeypatch):
             yield sorted(entries, key=lambda entry: entry.name, reverse=True)
 
     monkeypatch.setattr(os, "scandir", backwards)
-    second = scan(root.rename(root.parent / "elsewhere"))
-    for split in SPLITS:
-        assert second.splits[split].ids == first.splits[split].ids
+    assert scan(root.rename(root.parent / "elsewhere")).ids == first.ids
 
 
 @pytest.mark.parametrize("name", ["aaa.png", "0005.png", "zzz.png", "new1.png"])
@@ -395,13 +300,13 @@ def test_one_more_file_moves_at_most_one_other(tmp_path, name):
     (root / "1" / name).touch()
     after = scan(root)
     for split in ("val", "test"):
-        changed = ids(before, split) ^ ids(after, split)
+        changed = set(before.ids[split]) ^ set(after.ids[split])
         assert len(changed - {f"1/{name}"}) <= 1
         assert not any(id_.startswith("0/") for id_ in changed)
 
 
 def graded_patients(draw_ranks: list[list[int]], root: pathlib.Path) -> pathlib.Path:
-    """A file a (patient, image): its patient's number first in its name."""
+    """A file per (patient, image): its patient's number first in its name."""
     for patient, ranks in enumerate(draw_ranks):
         for image, rank in enumerate(ranks):
             path = root / str(rank) / f"{patient}_{image}.png"
@@ -424,21 +329,15 @@ def test_groups_stay_whole_and_ranks_are_covered(
     # Three patients of one grade each make every grade carvable.
     patients = patients + [[rank] for rank in range(4) for _ in range(3)]
     root = graded_patients(patients, tmp_path_factory.mktemp("patients"))
-    result = scan(
-        root,
-        group_pattern=r"^(\d+)_",
-        seed=seed,
-        val_fraction=val_fraction,
-    )
+    how = {"seed": seed, "val_fraction": val_fraction}
+    result = scan(root, group_pattern=r"^(\d+)_", **how)
     seen = collections.defaultdict(set)
-    total = 0
-    for split, source in result.splits.items():
-        total += len(source.ids)
-        for path in source.paths:
-            seen[path.name.split("_")[0]].add(split)
-        assert set(source.labels.tolist()) == set(range(4)), split
+    for split, ids in result.ids.items():
+        for id_ in ids:
+            seen[id_.split("/")[1].split("_")[0]].add(split)
+        assert set(result.labels[split].tolist()) == set(range(4)), split
     assert all(len(splits) == 1 for splits in seen.values())
-    assert total == sum(len(ranks) for ranks in patients)
+    assert sum(map(len, result.ids.values())) == sum(map(len, patients))
     share = sum(splits == {"val"} for splits in seen.values()) / len(seen)
     assert share <= val_fraction + 4 * 2 / len(seen)
 
@@ -455,33 +354,26 @@ def test_every_rank_is_in_every_split(
     root = tmp_path_factory.mktemp("ranks")
     make(root, {str(rank): size for rank, size in enumerate(sizes)})
     result = scan(root, val_fraction=val_fraction, test_fraction=test_fraction)
-    fractions = {"val": val_fraction, "test": test_fraction}
-    for split, fraction in fractions.items():
-        for count, size in zip(counts(result, split), sizes, strict=True):
+    train, *carved = counts(result)
+    for split, fraction in zip(carved, (val_fraction, test_fraction), strict=True):
+        for count, size in zip(split, sizes, strict=True):
             assert count >= (2 if size >= 6 else 1)
             assert abs(count - fraction * size) <= 2
-    assert min(counts(result, "train")) >= 1
+    assert min(train) >= 1
 
 
 def test_a_rank_beside_higher_ones_is_covered(tmp_path):
     # Rank 0 never stands alone: no stratum is its own.
-    patients = [[0, 1]] * 3 + [[1]] * 40
-    root = graded_patients(patients, tmp_path)
+    root = graded_patients([[0, 1]] * 3 + [[1]] * 40, tmp_path)
     for seed in range(10):
         result = scan(root, group_pattern=r"^\d+", seed=seed)
-        assert [counts(result, s)[0] for s in SPLITS] == [1, 1, 1]
+        assert [count[0] for count in counts(result)] == [1, 1, 1]
 
 
-def test_whole_match_where_the_pattern_has_no_group(tmp_path):
+def test_groups_by_the_whole_match_or_a_part_and_names_that_are_missed(tmp_path):
     root = graded_patients([[0, 0], [1, 1]] * 10, tmp_path)
-    whole = scan(root, group_pattern=r"^\d+")
-    first = scan(root, group_pattern=r"^(\d+)_")
-    assert ids(whole, "val") == ids(first, "val")
-    assert said(first, "of 20 groups")
-
-
-def test_names_the_pattern_misses_are_noted(tmp_path):
-    root = graded_patients([[0, 0], [1, 1]] * 10, tmp_path)
+    whole, first = (scan(root, group_pattern=p) for p in (r"^\d+", r"^(\d+)_"))
+    assert whole.ids["val"] == first.ids["val"] and said(first, "of 20 groups")
     (root / "0" / "unknown.png").touch()
     (root / "0" / "other.png").touch()
     result = scan(root, group_pattern=r"^(\d+)_")
@@ -493,6 +385,3 @@ def test_groups_shared_by_shipped_splits_are_noted(tmp_path):
     make(tmp_path, {f"{s}/{rank}": 3 for s in SPLITS for rank in "01"})
     result = scan(tmp_path, group_pattern=r"^(\d+)")
     assert said(result, "3 groups .* such as 000, are both in train and in test")
-
-
-# --- the real thing ---

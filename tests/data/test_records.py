@@ -13,15 +13,17 @@ import cv2
 import miniatures
 import numpy as np
 import pytest
+from damage import flip
 from launching import run_code
 from permissions import unprivileged
 from PIL import Image
 
-from cloc_jax.data import images, records, stored_image
+from cloc_jax.data import images, records
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import official, rank_folders
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.records import Records
+from cloc_jax.runtime.files import Damaged
 
 WANTED = NetworkInput((8, 8), 3)
 
@@ -73,7 +75,7 @@ def test_records_are_what_reading_the_files_gives(source, tmp_path):
         part = opened(made, listing, channels)
         assert part.labels.dtype == np.int32 and len(part) == 9
         for i in range(len(part)):
-            expected = images.read(part.paths[i], channels=channels)
+            expected = miniatures.read(part.paths[i], channels=channels)
             np.testing.assert_array_equal(part[i], expected)
     copy = pickle.loads(pickle.dumps(part))
     np.testing.assert_array_equal(copy[3], part[3])
@@ -110,7 +112,7 @@ def test_large_images_are_shrunk_without_changing_what_is_seen(tmp_path, channel
     part = opened(made, listing, channels)
     assert made.facts["changed"] == 4
     for i, id_ in enumerate(part.ids):
-        direct = images.read(part.paths[i], channels=channels)
+        direct = miniatures.read(part.paths[i], channels=channels)
         np.testing.assert_array_equal(
             images.prepare(part[i], size=(16, 12)),
             images.prepare(direct, size=(16, 12)),
@@ -180,7 +182,7 @@ def test_names_that_are_not_text(tmp_path):
     made, listing, _ = prepare(source, tmp_path)
     part = opened(made, listing)
     place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
-    expected = images.read(os.fsdecode(odd), channels=3)
+    expected = miniatures.read(os.fsdecode(odd), channels=3)
     np.testing.assert_array_equal(part[place], expected)
     again, _, said = prepare(source, tmp_path)
     assert again == made and said == []
@@ -216,7 +218,7 @@ def test_bad_images_are_listed_and_the_others_stored(source, tmp_path):
     assert len(made.contents) == 10
     part = opened(made, listing)
     for i in range(10):
-        expected = images.read(part.paths[i], channels=3)
+        expected = miniatures.read(part.paths[i], channels=3)
         seen = [images.prepare(image, size=(8, 8)) for image in (part[i], expected)]
         np.testing.assert_array_equal(*seen)
     # All of it is known without reading again.
@@ -265,7 +267,9 @@ def test_changed_sources_are_prepared_again(source, tmp_path, change):
     assert again.path != made.path and said[0].startswith("preparing ")
     part = opened(again, listing)
     for i in range(len(part)):
-        np.testing.assert_array_equal(part[i], images.read(part.paths[i], channels=3))
+        np.testing.assert_array_equal(
+            part[i], miniatures.read(part.paths[i], channels=3)
+        )
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in part.paths]
     assert part.contents() == digests
     assert records.stale(again.path) == [made.path]
@@ -310,7 +314,7 @@ def test_only_regular_files_of_some_size_are_read(source, tmp_path):
     made, _, _ = prepare(source, tmp_path, WANTED._replace(max_bytes=2 << 20))
     assert "named pipe" in made.bad["0/pipe.png"]
     assert "device" in made.bad["0/device.png"]
-    assert made.bad["1/nowhere.png"] == "there is no such file"
+    assert "there is no such image file" in made.bad["1/nowhere.png"]
     assert "3 MiB, more than the limit of 2 MiB" in made.bad["1/huge.png"]
     assert "data.max_file_mib" in made.bad["1/huge.png"]
     assert len(made.contents) == 9
@@ -350,15 +354,42 @@ def test_a_damaged_preparation_is_made_again(source, tmp_path, damage):
     assert again == made and digest(again) == expected
 
 
+def pixels(made, listing):
+    return [image.tobytes() for image in opened(made, listing)]
+
+
+def test_no_flipped_bit_of_prepared_images_is_used(tmp_path):
+    source = miniatures.folder(tmp_path / "source", (3, 3))
+    made, listing, _ = prepare(source, tmp_path)
+    right = pixels(made, listing)
+    files = sorted(p for p in made.path.rglob("*") if p.is_file())
+    names = {path.relative_to(made.path).as_posix() for path in files}
+    assert any("array_record" in name for name in names)
+    noticed = 0
+    for name in sorted(names):
+        flip(made.path / name, (made.path / name).stat().st_size // 2)
+        try:
+            made, _, said = prepare(source, tmp_path)
+            assert pixels(made, listing) == right, name
+            noticed += any("made again" in line for line in said)
+        except Damaged as error:
+            assert str(made.path) in str(error) and "Start again" in str(error)
+            noticed += 1
+            made, _, said = prepare(source, tmp_path)  # it was announced
+            assert pixels(made, listing) == right, name
+            assert any("made again" in line for line in said)
+    assert noticed >= len(names) - 1
+
+
 def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch):
-    store = stored_image.store
+    store = records.store_image
 
     def stop(item, **options):
         if item.id.startswith("1/02"):
             raise KeyboardInterrupt
         return store(item, **options)
 
-    monkeypatch.setattr(stored_image, "store", stop)
+    monkeypatch.setattr(records, "store_image", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, tmp_path)
     (home,) = (tmp_path / "prepared").iterdir()
@@ -370,18 +401,18 @@ def test_an_interrupted_preparation_leaves_nothing(source, tmp_path, monkeypatch
 
 KILLED = """
 import os, pathlib, signal, sys
-from cloc_jax.data import records, stored_image
+from cloc_jax.data import records
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import rank_folders
 
 source, target, die_at = sys.argv[1:]
 records.SHARD_IMAGES = 4  # several shards, so that some are written
-store = stored_image.store
+store = records.store_image
 def killed(item, **options):
     if item.id == die_at:
         os.kill(os.getpid(), signal.SIGKILL)
     return store(item, **options)
-stored_image.store = killed
+records.store_image = killed
 wanted = NetworkInput((8, 8), 3)
 items = rank_folders.scan(source).items
 records.prepare(items, pathlib.Path(target), wanted, say=lambda text: print(text))
@@ -418,7 +449,7 @@ def test_killed_and_run_again_is_complete_and_identical(tmp_path):
 def test_two_at_once_prepare_once(source, tmp_path):
     said = []
     started = threading.Event()
-    store = stored_image.store
+    store = records.store_image
 
     def slow(item, **options):
         started.set()
@@ -435,7 +466,7 @@ def test_two_at_once_prepare_once(source, tmp_path):
     made: list = []
     first, second = threading.Thread(target=work), threading.Thread(target=work)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_image, "store", slow)
+        patch.setattr(records, "store_image", slow)
         first.start()
         started.wait(10)
         second.start()
@@ -459,7 +490,7 @@ def test_never_inside_the_sources(source):
 
 FULL = """
 import pathlib, resource, signal, sys
-from cloc_jax.data import records, stored_image
+from cloc_jax.data import records
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import rank_folders
 

@@ -9,6 +9,7 @@ import pytest
 
 from cloc_jax.data import splits
 from cloc_jax.data.layouts.listing import FOLD, Item
+from cloc_jax.runtime.files import Damaged
 
 RANKS = ("0", "1", "2")
 OPTIONS = {
@@ -187,6 +188,17 @@ def test_no_training_images():
         divide(items(split=lambda i: "val" if i % 2 else "test"))
 
 
+@pytest.mark.parametrize("how", ["flipped", "cut", "another file"])
+def test_a_damaged_split_list_moves_no_image(tmp_path, how):
+    path = tmp_path / "splits.json"
+    save(path, items(24))
+    text = path.read_text()
+    changed = text.replace('"test"', '"tesu"'), text[:80], json.dumps({"runs": []})
+    path.write_text(changed[["flipped", "cut", "another file"].index(how)])
+    with pytest.raises(Damaged, match="splits.json is damaged.*carved anew"):
+        divide(items(24), saved=path)
+
+
 # --- calibration ---
 
 
@@ -224,7 +236,7 @@ def test_calibration_keeps_patients_whole():
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
 def test_calibration_that_is_no_share(fraction):
-    with pytest.raises(ValueError, match="data.calibration_fraction=.*0 for none"):
+    with pytest.raises(ValueError, match="data.calibration_fraction="):
         divide(items(), calibration_fraction=fraction)
 
 

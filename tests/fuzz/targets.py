@@ -17,7 +17,7 @@ import numpy as np
 import seeds
 
 from cloc_jax.config import saved_config
-from cloc_jax.data import datasets, images, stored_image
+from cloc_jax.data import datasets, images, records
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.encoders.weights import filling
@@ -51,7 +51,7 @@ class Image:
 
     def read(self, rng: random.Random) -> str:
         path = damage(self._place, self._seeds, rng)
-        stored = stored_image.store(Item(path.name, path, 0), wanted=WANTED)
+        stored = records.store_image(Item(path.name, path, 0), wanted=WANTED)
         if stored.error:
             return "refused"
         for data in (stored.data, path.read_bytes()):

@@ -3,7 +3,6 @@
 Further columns, where there are any, say the split and the patient or subject.
 """
 
-import collections
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,9 @@ from cloc_jax.data.layouts.listing import (
     comma,
     existing_root,
     is_image,
-    plural,
     relative,
 )
-from cloc_jax.data.layouts.rank_folders import (
-    NO_VALUE,
-    group_by_pattern,
-    order_ranks,
-)
+from cloc_jax.data.layouts.rank_folders import group_by_pattern, order_ranks
 
 # Names a column may have where data.columns does not name it.
 USUAL = {
@@ -33,6 +27,8 @@ USUAL = {
     "split": ("split", "set", "subset", "partition"),
     "group": ("group", "patient", "patient_id", "subject", "subject_id", "case"),
 }
+# What programs write where there is no value; never a rank, unless data.order has it.
+NO_VALUE = ("nan", "n/a", "<na>", "null")
 _SPLITS = SPLIT_NAMES | {
     "training": "train",
     "valid": "val",
@@ -73,24 +69,21 @@ def scan(
     )
     places = _places(table, columns)
     notes = [_how(table, places)]
-    rows, skipped = _rows(table, places, folder, order)
-    names = sorted({label for _, _, label in rows.values()})
+    graded, skipped = _graded(table, places, folder, order)
+    names = sorted({label for label, _ in graded.values()})
     if not names:
         raise ValueError(f"{path} names no graded images.")
-    _check_known(rows, order, path)
     ranks, more = order_ranks(names, order, what="label", where=str(path))
-    items = []
-    for file, (row, id_, label) in sorted(rows.items()):
-        split = _split(table, row, places.get("split"))
-        group = row[places["group"]] or None if "group" in places else None
-        items.append(Item(id_, file, ranks.index(label), split, group))
-    if len(named := [item for item in items if item.split]) not in (0, len(items)):
-        missing = next(item.id for item in items if not item.split)
+    items = sorted(
+        item._replace(label=ranks.index(label)) for label, item in graded.values()
+    )
+    unnamed = [item for item in items if not item.split]
+    if 0 < len(unnamed) < len(items):
         raise ValueError(
-            f"{path} has a split for {len(named)} of {len(items)} images, but none for "
-            f"others, such as {missing}; fill the column or leave it out."
+            f"{path} has a split for {len(items) - len(unnamed)} of {len(items)} "
+            f"images, but none for others, such as {unnamed[0].id}; fill the column or "
+            "leave it out."
         )
-    items.sort()
     if "group" not in places:
         items, group_notes = group_by_pattern(items, group_pattern)
         more += group_notes
@@ -124,35 +117,38 @@ def _how(table: tables.Table, places: Mapping[str, int]) -> str:
     return f"{table.path.name}: {comma(taken)}."
 
 
-def _rows(
+def _graded(
     table: tables.Table,
     places: Mapping[str, int],
     root: pathlib.Path,
     order: Sequence[str],
-) -> tuple[dict[pathlib.Path, tuple[tables.Row, str, str]], list[tuple[str, str]]]:
-    """Row, id and label of each file, and what was skipped."""
-    rows: dict[pathlib.Path, tuple[tables.Row, str, str]] = {}
+) -> tuple[dict[str, tuple[str, Item]], list[tuple[str, str]]]:
+    """Label and item, not labelled yet, of each id, and what was skipped."""
+    graded: dict[str, tuple[str, Item]] = {}
     skipped: list[tuple[str, str]] = []
     for row in table.rows:
-        written, label = row[places["path"]], _plain(row[places["label"]])
-        if not written:
+        cells = {role: row[place] for role, place in places.items()}
+        label = _plain(cells["label"])
+        if not cells["path"]:
             raise ValueError(f"{table.path} line {row.line} names no file.")
         if label.lower() in NO_VALUE and label not in order:
             label = ""
-        file = _inside(table, row, written, root)
+        file = _inside(table, row, cells["path"], root)
         id_ = relative(file, root)
         if not label:
             skipped.append((id_, "images without a label in the table"))
-        elif file not in rows:
-            rows[file] = row, id_, label
-        elif rows[file][2] == label:
+        elif id_ not in graded:
+            split = _split(table, row, cells.get("split"))
+            item = Item(id_, file, 0, split, cells.get("group") or None)
+            graded[id_] = label, item
+        elif graded[id_][0] == label:
             skipped.append((id_, "lines that name an image again"))
         else:
             raise ValueError(
                 f"{table.path} line {row.line}: {id_} has the label {label} here and "
-                f"{rows[file][2]} in line {rows[file][0].line}; keep one."
+                f"{graded[id_][0]} above; keep one."
             )
-    return rows, skipped
+    return graded, skipped
 
 
 def _inside(
@@ -187,32 +183,12 @@ def _plain(label: str) -> str:
     return whole if dot and is_whole else label
 
 
-def _check_known(rows: Mapping, order: Sequence[str], path: pathlib.Path) -> None:
-    """ValueError that names the lines of labels that data.order does not have."""
-    if not order or isinstance(order, str):
-        return
-    unknown: dict[str, list[int]] = collections.defaultdict(list)
-    for row, _, label in rows.values():
-        if label not in map(str, order):
-            unknown[label].append(row.line)
-    if unknown:
-        found = [
-            f"{label!r} in {plural(lines, 'line')} {comma(map(str, sorted(lines)[:3]))}"
-            f"{', …' * (len(lines) > 3)}"
-            for label, lines in sorted(unknown.items())
-        ]
-        raise ValueError(
-            f"{path} has labels that data.order={tuple(order)} does not: "
-            f"{'; '.join(found)}. Correct them, or add them to data.order."
-        )
-
-
-def _split(table: tables.Table, row: tables.Row, place: int | None) -> str | None:
-    if place is None or not row[place]:
+def _split(table: tables.Table, row: tables.Row, written: str | None) -> str | None:
+    if not written:
         return None
-    if (split := _SPLITS.get(row[place].lower())) is None:
+    if (split := _SPLITS.get(written.lower())) is None:
         raise ValueError(
-            f"{table.path} line {row.line}: the split is {row[place]!r}; use train, "
-            "val or test."
+            f"{table.path} line {row.line}: the split is {written!r}; use train, val "
+            "or test."
         )
     return split

@@ -51,37 +51,13 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def subfolders(path: pathlib.Path) -> list[str]:
-    """Names of the folders in a folder, sorted, hidden ones left out."""
+def _entries(path: pathlib.Path) -> list[os.DirEntry] | None:
+    """What lies in a folder, sorted; None where it cannot be listed."""
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                e.name for e in entries if _is_dir(e) and not is_hidden(e.name)
-            )
-    except OSError as error:
-        raise ValueError(
-            f"the folder {path} cannot be listed ({error.strerror}); change its "
-            "access, or move it away."
-        ) from None
-
-
-def is_listable(path: pathlib.Path) -> bool:
-    """Whether it can be said what lies in a folder."""
-    try:
-        with os.scandir(path):
-            return True
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return False
-
-
-def count_images(path: pathlib.Path) -> int:
-    """How many images lie directly in a folder; 0 where that cannot be said."""
-    try:
-        with os.scandir(path) as entries:
-            names = [e.name for e in entries if not _is_dir(e)]
-    except OSError:
-        return 0
-    return sum(is_image(name) and not is_hidden(name) for name in names)
+        return None
 
 
 def _is_dir(entry: os.DirEntry) -> bool:
@@ -91,30 +67,40 @@ def _is_dir(entry: os.DirEntry) -> bool:
         return False
 
 
+def subfolders(path: pathlib.Path) -> list[str]:
+    """Names of the folders in a folder, sorted, hidden ones left out."""
+    if (entries := _entries(path)) is None:
+        raise ValueError(
+            f"the folder {path} cannot be listed; change its access, or move it away."
+        )
+    return [e.name for e in entries if _is_dir(e) and not is_hidden(e.name)]
+
+
+def count_images(path: pathlib.Path) -> int:
+    """How many images lie directly in a folder; 0 where that cannot be said."""
+    return len(image_files(path, [], path))
+
+
 def image_files(
     folder: pathlib.Path, skipped: list[tuple[str, str]], root: pathlib.Path
 ) -> list[str]:
     """Names of the images directly in a folder, sorted; adds what is skipped."""
-    files: list[str] = []
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
+    names: list[str] = []
+    if (entries := _entries(folder)) is None:
         skipped.append((relative(folder, root), UNLISTED))
-        return files
+        return names
     for entry in entries:
         what = relative(pathlib.Path(entry.path), root)
         if is_hidden(entry.name):
             skipped.append((what, "hidden"))
         elif _is_dir(entry):
-            skipped.append(
-                (what, "folders (images must lie directly in the rank folder)")
-            )
+            why = "folders (images must lie directly in the rank folder)"
+            skipped.append((what, why))
         elif is_image(entry.name):
-            files.append(entry.name)
+            names.append(entry.name)
         else:
             skipped.append((what, "files that are not images by their name"))
-    return files
+    return names
 
 
 def relative(path: pathlib.Path, root: pathlib.Path) -> str:
@@ -146,15 +132,15 @@ def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
     return path
 
 
-def official_root(
+def root_folder(
     root: str | pathlib.Path, wanted: str, is_it: Callable[[pathlib.Path], bool]
 ) -> pathlib.Path:
-    """The root of an official layout, or an error that says which folder it may be."""
+    """The folder of a layout, or an error that says which other one it may be."""
     path = existing_root(root, wanted)
     if is_it(path):
         return path
     here = path.absolute()
-    near = [*here.parents[:3], *folders_below(here)]
+    near = [*here.parents[:3], *_folders_below(here)]
     meant = [str(folder) for folder in near if is_it(folder)]
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     held = comma(names[:6]) + ", …" * (len(names) > 6) or "nothing"
@@ -162,7 +148,7 @@ def official_root(
     raise ValueError(f"data.root={root} holds {held}; it must be {wanted}.{advice}")
 
 
-def folders_below(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def _folders_below(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Folders below one, nearest first, up to some depth and number."""
     waiting = collections.deque([(path, 0)])
     for _ in range(_FOLDERS):

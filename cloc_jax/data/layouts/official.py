@@ -1,11 +1,13 @@
-"""Official downloads: where their images and grades lie. CLAP2015 has its own module.
+"""Official downloads: where their images and grades lie.
 
-KOA, HID and BRACS have one folder per rank, IDRiD and Adience tables, and RetinaMNIST
-is one file of arrays. Each `scan` has the settings of its dataset as keyword arguments.
+KOA, HID and BRACS have one folder per rank, IDRiD, Adience and CLAP2015 tables, and
+RetinaMNIST is one file of arrays. Keyword arguments are settings of the dataset.
 """
 
 import collections
 import hashlib
+import math
+import os
 import pathlib
 import zipfile
 import zlib
@@ -20,8 +22,10 @@ from cloc_jax.data.layouts.listing import (
     Listing,
     comma,
     image_files,
-    official_root,
+    is_hidden,
+    is_image,
     relative,
+    root_folder,
     subfolders,
 )
 from cloc_jax.runtime import files
@@ -84,7 +88,7 @@ def _rank_folders(
         folder = path / below
         return folder.is_dir() and set(ranks) <= set(subfolders(folder))
 
-    root = official_root(root, wanted, is_root)
+    root = root_folder(root, wanted, is_root)
     return rank_folders.scan(root, order=ranks, group_pattern=group_pattern)
 
 
@@ -105,21 +109,12 @@ def scan_idrid(root: str | pathlib.Path) -> Listing:
 
     File names start again at 001 in the second set.
     """
-    root = official_root(
-        root,
-        f'the folder "B. Disease Grading" with "{_IMAGES}" and "{_LABELS}" in it',
-        lambda path: (path / _IMAGES).is_dir() and (path / _LABELS).is_dir(),
-    )
+    wanted = 'the folder "B. Disease Grading" with the images and tables of both sets'
+    root = root_folder(root, wanted, _is_idrid)
     items: list[Item] = []
     skipped: list[tuple[str, str]] = []
     for split, (folder, table) in _SETS.items():
         images = root / _IMAGES / folder
-        for path in (images, root / _LABELS / table):
-            if not path.exists():
-                raise FileNotFoundError(
-                    f"data.root={root} has no {relative(path, root)}; download "
-                    "IDRiD's disease grading part again."
-                )
         grades = _idrid_grades(root / _LABELS / table)
         for name in image_files(images, skipped, root):
             path = images / name
@@ -134,6 +129,13 @@ def scan_idrid(root: str | pathlib.Path) -> Listing:
             for name in grades
         ]
     return Listing(GRADES, sorted(items), skipped, [])
+
+
+def _is_idrid(path: pathlib.Path) -> bool:
+    return all(
+        (path / _IMAGES / folder).is_dir() and (path / _LABELS / table).is_file()
+        for folder, table in _SETS.values()
+    )
 
 
 def _idrid_grades(path: pathlib.Path) -> dict[str, str]:
@@ -189,7 +191,7 @@ def scan_adience(root: str | pathlib.Path, *, subset: str = "") -> Listing:
         "the folder that holds aligned (unpacked from aligned.tar.gz) and the files "
         "fold_0_data.txt to fold_4_data.txt"
     )
-    root = official_root(root, wanted, lambda path: _fold_folder(path) is not None)
+    root = root_folder(root, wanted, lambda path: _fold_folder(path) is not None)
     if not (root / "aligned").is_dir():
         raise ValueError(
             f"data.root={root} has the fold files but no folder aligned; unpack "
@@ -286,20 +288,170 @@ def scan_retinamnist(root: str | pathlib.Path) -> Listing:
 
 
 def _retinamnist_file(root: str | pathlib.Path) -> pathlib.Path:
-    wanted = f"{_FILE}, or the folder that holds it"
-    if not str(root):
-        raise ValueError(f"data.root is empty; give {wanted}.")
     path = pathlib.Path(root).expanduser()
-    if path.is_dir():
-        below = sorted(path.glob(f"*/{_FILE}"))
-        path = path / _FILE
-        if not path.is_file() and below:
-            raise ValueError(
-                f"data.root={root} does not hold {_FILE}; did you mean "
-                f"data.root={below[0].parent}?"
-            )
-    if not path.is_file():
+    if path.is_file():
+        return path
+    wanted = f"{_FILE}, or the folder that holds it"
+    return root_folder(root, wanted, lambda path: (path / _FILE).is_file()) / _FILE
+
+
+# --- CLAP2015 ---
+
+_CLAP_WANTED = (
+    "the folder that holds the images and the lists of the three sets, "
+    "{train,val,test}/ and {train,val,test}.csv"
+)
+_IMAGE = ("image", "filename", "file", "name", "image name")
+_AGE = ("age", "mean", "mean age", "mean_age", "apparent age", "apparent_age")
+_EYES = ("left_x", "left_y", "right_x", "right_y")
+
+
+def scan_clap2015(
+    root: str | pathlib.Path, *, bin: int = 1, landmarks: str = ""
+) -> Listing:
+    """CLAP2015 (apparent age, ICCV 2015): three sets of faces, three lists of ages.
+
+        {train,val,test}/image_1.jpg, …       folders whose names hold these words
+        train.csv, val.csv, test.csv          lists whose names, or folders, do
+        image_1.jpg;20;3.2                    image, mean apparent age, deviation
+
+    Lists may have a header and commas, semicolons or tabs. Faces are expected to be
+    aligned; where they are not, a table of eye positions aligns them here. The class
+    is floor(age / bin), counted over bins that occur.
+
+    Args:
+        root: The folder with the lists.
+        bin: Years per class, 1 to 5.
+        landmarks: Table with columns image, left_x, left_y, right_x and right_y, to
+            align faces by their eyes; "" for faces that are aligned already.
+    """
+    if bin not in range(1, 6):
+        raise ValueError(f"data.bin is {bin}; use one of 1, 2, 3, 4, 5.")
+    root = root_folder(
+        root, _CLAP_WANTED, lambda path: {"train", "test"} <= set(_lists(path))
+    )
+    skipped: list[tuple[str, str]] = []
+    faces: list[tuple[Item, float]] = []
+    for split, path in _lists(root).items():
+        files = _images(root, split)
+        for name, age in _ages(path).items():
+            if (file := files.get(name)) is None:
+                skipped.append((f"{split}/{name}", "ages in a list without an image"))
+                continue
+            faces.append((Item(relative(file, root), file, 0, split), age))
+    if not faces:
         raise FileNotFoundError(
-            f"data.root={root}: there is no {path}; it should be {wanted}."
+            f"data.root={root} has lists, but none of the images they name; it must "
+            f"be {_CLAP_WANTED}."
         )
-    return path
+    bins = sorted({math.floor(age / bin) for _, age in faces})
+    items = [
+        item._replace(label=bins.index(math.floor(age / bin))) for item, age in faces
+    ]
+    if landmarks:
+        items = _with_eyes(items, root, landmarks, skipped)
+    ranks = tuple(
+        str(b) if bin == 1 else f"{b * bin}-{b * bin + bin - 1}" for b in bins
+    )
+    how = "by the given eyes" if landmarks else "as they are, expected to be aligned"
+    notes = [f"{len(ranks)} classes of {bin} years; faces are taken {how}."]
+    return Listing(ranks, sorted(items), skipped, notes)
+
+
+def _split_of(*names: str) -> str | None:
+    """The split that the first telling one of some names tells."""
+    told = (s for name in names for s in SPLITS if s in name.lower())
+    return next(told, None)
+
+
+def _lists(root: pathlib.Path) -> dict[str, pathlib.Path]:
+    """List of each split, in root or in the folder of a split."""
+    found: dict[str, pathlib.Path] = {}
+    below = [root / name for name in subfolders(root) if _split_of(name)]
+    for folder in (root, *below):
+        for path in sorted(folder.iterdir()):
+            if path.suffix.lower() not in (".csv", ".txt") or is_hidden(path.name):
+                continue
+            split = _split_of(path.stem, folder.name if folder != root else "")
+            if split:
+                found.setdefault(split, path)
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def _images(root: pathlib.Path, split: str) -> dict[str, pathlib.Path]:
+    """Image files of a split by name: in its folder, or anywhere below root."""
+    folders = [name for name in subfolders(root) if _split_of(name) == split]
+    files: dict[str, pathlib.Path] = {}
+    for top in [root / name for name in folders] or [root]:
+        for folder, _, names in os.walk(top):
+            for name in filter(is_image, names):
+                if is_hidden(name):
+                    continue
+                path = pathlib.Path(folder, name)
+                if files.setdefault(name, path) != path:
+                    raise ValueError(
+                        f"{files[name]} and {path} have the same name, so a list "
+                        f"cannot tell them apart; put {split} into a folder of its own."
+                    )
+    return files
+
+
+def _ages(path: pathlib.Path) -> dict[str, float]:
+    """Age of each image a list names."""
+    table = tables.read_table(path, has_header=False)
+    image, age = 0, 1
+    first = table.rows[0]
+    if len(first) > 1 and not _is_number(first[1]):
+        table = tables.read_table(path)
+        image, age = table.column(*_IMAGE), table.column(*_AGE)
+    ages: dict[str, float] = {}
+    for row in table.rows:
+        if len(row) <= age or not _is_number(row[age]):
+            raise ValueError(
+                f"{path} line {row.line}: {comma(row)} has no age; each line must be "
+                "an image, its mean apparent age and the deviation."
+            )
+        ages[row[image].rpartition("/")[2]] = float(row[age])
+    return ages
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _with_eyes(
+    items: list[Item],
+    root: pathlib.Path,
+    landmarks: str,
+    skipped: list[tuple[str, str]],
+) -> list[Item]:
+    """Items whose eyes the table knows, by path below root or else by file name."""
+    path = pathlib.Path(landmarks).expanduser()
+    table = tables.read_table(path if path.exists() else root / landmarks)
+    image = table.column(*_IMAGE)
+    places = [table.column(name) for name in _EYES]
+    eyes: dict[str, tuple[float, float, float, float]] = {}
+    for row in table.rows:
+        cells = [row[place] for place in places]
+        if not all(map(_is_number, cells)):
+            raise ValueError(
+                f"{table.path} line {row.line}: {comma(cells)} are not four numbers, "
+                f"{comma(_EYES)}."
+            )
+        left_x, left_y, right_x, right_y = map(float, cells)
+        eyes[row[image]] = left_x, left_y, right_x, right_y
+    known = [
+        item._replace(eyes=eyes.get(item.id) or eyes.get(item.path.name))
+        for item in items
+    ]
+    kept = [item for item in known if item.eyes]
+    skipped += [(i.id, "images without eye positions") for i in known if not i.eyes]
+    if not kept:
+        raise ValueError(
+            f"data.landmarks={landmarks} names none of the images, such as "
+            f"{items[0].id}; its column image must hold their paths or names."
+        )
+    return kept

@@ -7,7 +7,6 @@ The order of ranks and the groups in file names are settled here for tables too.
 """
 
 import collections
-import itertools
 import math
 import pathlib
 import re
@@ -16,28 +15,27 @@ from collections.abc import Sequence
 from cloc_jax.data.layouts.listing import (
     EXTENSIONS,
     SPLIT_NAMES,
+    UNLISTED,
     Item,
     Listing,
     comma,
     count_images,
     count_of,
-    existing_root,
-    folders_below,
     image_files,
     is_hidden,
     is_image,
-    is_listable,
     plural,
     relative,
+    root_folder,
     subfolders,
 )
 from cloc_jax.runtime.errors import printable
 
-WANTED = "the folder that holds one folder of images per rank"
-GAP = 10  # missing numbers that a note names one by one
+WANTED = (
+    "the folder that holds one folder of images per rank (0, 1, 2, …), or train, val "
+    "and test with such folders"
+)
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-# What programs write where there is no value; never a rank, unless data.order has it.
-NO_VALUE = ("nan", "n/a", "<na>", "null")
 
 
 def scan(
@@ -59,9 +57,9 @@ def scan(
         FileNotFoundError: There is no folder at root.
         ValueError: The folder, or an argument, does not make a graded dataset.
     """
-    root = existing_root(root, WANTED)
+    root = root_folder(root, WANTED, lambda path: _is_dataset(path, order))
     notes: list[str] = []
-    folders = _split_folders(root, order, notes)
+    folders = _split_folders(root, notes)
     names = {split: subfolders(path) for split, path in folders.items()}
     ranks, rank_notes = _ranks(names, folders, order)
     skipped: list[tuple[str, str]] = []
@@ -73,12 +71,20 @@ def scan(
     return Listing(ranks, items, skipped, notes + rank_notes + group_notes)
 
 
+def _is_dataset(path: pathlib.Path, order: Sequence[str]) -> bool:
+    below = subfolders(path)
+    if any(name.lower() in SPLIT_NAMES for name in below):
+        return True
+    with_images = [name for name in below if count_images(path / name)]
+    # Ranks whose own images lie too deep or are missing get a message of their own.
+    are_ranks = order or all(number(name) is not None for name in below)
+    return len(below if are_ranks else with_images) > 1
+
+
 # --- splits ---
 
 
-def _split_folders(
-    root: pathlib.Path, order: Sequence[str], notes: list[str]
-) -> dict[str, pathlib.Path]:
+def _split_folders(root: pathlib.Path, notes: list[str]) -> dict[str, pathlib.Path]:
     """Folder of each shipped split; root itself as train where none is shipped."""
     names_of: dict[str, list[str]] = {}
     below = subfolders(root)
@@ -86,8 +92,7 @@ def _split_folders(
         if split := SPLIT_NAMES.get(name.lower()):
             names_of.setdefault(split, []).append(name)
     if not names_of:
-        _check_level(root, below, order)
-        _note_siblings(root, notes)
+        _note_siblings(root.absolute(), notes)
         return {"train": root}
     for split, names in names_of.items():
         if len(names) > 1:
@@ -106,70 +111,25 @@ def _split_folders(
             f"Ignored beside the splits: {comma(ignored)} (splits are called train, "
             "val or validation, and test)."
         )
-    folders = {}
-    for split, (name,) in names_of.items():
-        path = root / name
-        if split == "train" or any(count_images(path / n) for n in subfolders(path)):
-            folders[split] = path
-        elif count := count_images(path):
+    folders = {split: root / name for split, (name,) in names_of.items()}
+    for split in sorted(folders.keys() - {"train"}):
+        path = folders[split]
+        if not any(count_images(path / name) for name in subfolders(path)):
+            del folders[split]
             notes.append(
-                f"The folder {name} is not used: its {count} images lie in no rank "
-                "folder, so their grades are unknown."
+                f"The folder {path.name} is not used: no rank folder in it holds "
+                f"images, and the grades of its other {count_images(path)} are unknown."
             )
-        else:
-            notes.append(f"The folder {name} is not used: it holds no images.")
     return folders
 
 
-def _check_level(root: pathlib.Path, below: list[str], order: Sequence[str]) -> None:
-    """Raises where root looks like the folder above or below the one meant."""
-    wanted = "it must hold one folder of images per rank (0, 1, 2, …)"
-    if not below and count_images(root):
-        parent = root.absolute().parent
-        if parent.name.lower() in SPLIT_NAMES:
-            parent = parent.parent
-        raise ValueError(
-            f"data.root={root} holds images but no rank folders, so it looks like one "
-            f"rank of a dataset; did you mean data.root={parent}? Where a table has "
-            "the grades, give it as data.csv."
-        )
-    if not below:
-        raise ValueError(
-            f"data.root={root} has no rank folders; {wanted}, or train, val and test "
-            "with such folders."
-        )
-    if any(count_images(root / name) for name in below):
-        return
-    if len(below) > 1 and (order or all(number(name) is not None for name in below)):
-        return  # ranks, whose own images lie too deep or are missing
-    meant = next(filter(_is_dataset, folders_below(root)), None)
-    advice = f"did you mean data.root={meant}?" if meant else f"{wanted}."
-    raise ValueError(
-        f"data.root={root} holds {comma(below)} but no rank folders with images; "
-        f"{advice}"
-    )
-
-
-def _is_dataset(path: pathlib.Path) -> bool:
-    below = subfolders(path)
-    has_train = any(name.lower() == "train" for name in below)
-    return has_train or sum(count_images(path / name) > 0 for name in below) > 1
-
-
 def _note_siblings(root: pathlib.Path, notes: list[str]) -> None:
-    here = root.absolute()
-    if here.name.lower() not in SPLIT_NAMES:
-        return
-    beside = [
-        name
-        for name in subfolders(here.parent)
-        if name.lower() in SPLIT_NAMES and name != here.name
-    ]
-    if beside:
+    names = subfolders(root.parent) if root.name.lower() in SPLIT_NAMES else []
+    beside = [name for name in names if name.lower() in SPLIT_NAMES]
+    if len(beside) > 1:
         notes.append(
-            f"data.root ends in {here.name}, and {comma(beside)} beside it "
-            f"{'is' if len(beside) == 1 else 'are'} not used; give "
-            f"data.root={here.parent} to use the shipped splits."
+            f"data.root is one of {comma(beside)}, and the others are not used; give "
+            f"data.root={root.parent} to use the shipped splits."
         )
 
 
@@ -183,10 +143,7 @@ def _ranks(
 ) -> tuple[tuple[str, ...], list[str]]:
     train = folders["train"]
     if not names["train"]:
-        raise ValueError(
-            f"data.root: {train} has no rank folders; it must hold one folder of "
-            "images per rank (0, 1, 2, …)."
-        )
+        raise ValueError(f"data.root: {train} has no rank folders; give {WANTED}.")
     where = f"data.root: {train}"
     ranks, notes = order_ranks(names["train"], order, what="folder", where=where)
     for split, path in folders.items():
@@ -220,31 +177,19 @@ def _items(
             file = path / rank / name
             items.append(Item(relative(file, root), file, label, split))
     if empty and split in (None, "train"):
-        raise ValueError(_empty_message(path, empty))
+        closed = [what for what, why in skipped if why == UNLISTED]
+        access = f" Not listed for lack of access: {comma(closed)}." if closed else ""
+        raise ValueError(
+            f"data.root: no images in the rank {plural(empty, 'folder')} "
+            f"{comma(empty)} of {path} that end in {comma(EXTENSIONS)}. Fill it, move "
+            f"images up from folders inside it, or remove it.{access}"
+        )
     skipped += [
         (relative(file, root), f"images directly in {path}, outside the rank folders")
         for file in sorted(path.iterdir())
         if is_image(file.name) and not is_hidden(file.name) and file.is_file()
     ]
     return items
-
-
-def _empty_message(path: pathlib.Path, empty: list[str]) -> str:
-    closed = [name for name in empty if not is_listable(path / name)]
-    if closed:
-        return (
-            f"data.root: the rank {plural(closed, 'folder')} {comma(closed)} of {path} "
-            "cannot be listed, so no images of it are known; change its access."
-        )
-    nested = [name for name in empty if subfolders(path / name)]
-    advice = "Fill the folder or remove it."
-    if nested:
-        advice = f"{comma(nested)} has folders inside: move their images up."
-    return (
-        f"data.root: no images in the rank {plural(empty, 'folder')} {comma(empty)} "
-        f"of {path}; wanted are files ending in {comma(EXTENSIONS)}, directly in the "
-        f"folder. {advice}"
-    )
 
 
 # --- groups ---
@@ -324,11 +269,6 @@ def order_ranks(
     else:
         ranks = _order_by_number(names, what, where)
         notes = [f"Ranks by the numbers of their {what}s: {' < '.join(ranks)}."]
-        if absent := _gaps(ranks):
-            notes.append(
-                f"No {what} is called {absent}; the ranks around such a gap count as "
-                "neighbours."
-            )
     if len(ranks) == 1:
         raise ValueError(
             f"{where} has only one rank {what}, {ranks[0]}; grading needs at least two."
@@ -353,19 +293,6 @@ def _check_names(names: Sequence[str], what: str, where: str) -> None:
         )
 
 
-def _gaps(ranks: Sequence[str]) -> str:
-    """The whole numbers that are missing between ranks, in words; "" for none."""
-    if not all(rank.isdecimal() and len(rank) < 16 for rank in ranks):
-        return ""
-    absent: list[str] = []
-    for lower, upper in itertools.pairwise(map(int, ranks)):
-        few = range(lower + 1, min(upper, lower + 1 + GAP))
-        absent += map(str, few)
-        if upper - lower > GAP + 1:  # labels need not be close to each other
-            absent.append(f"… {upper - 1}")
-    return comma(absent)
-
-
 def _given_order(
     names: Sequence[str], order: Sequence[str], what: str, where: str
 ) -> tuple[str, ...]:
@@ -375,44 +302,30 @@ def _given_order(
             "rank first, e.g. ('healthy', 'mild', 'severe')."
         )
     ranks = tuple(str(name) for name in order)
-    twice = [name for name, count in collections.Counter(ranks).items() if count > 1]
     missing = [name for name in ranks if name not in names]
     extra = [name for name in names if name not in ranks]
-    problems = []
-    if twice:
-        problems.append(f"it names {comma(twice)} more than once")
-    if missing:
-        problems.append(f"there is no {what} {comma(missing)}")
-    if extra:
-        problems.append(f"it leaves out the {plural(extra, what)} {comma(extra)}")
-    if problems:
+    if missing or extra or len(set(ranks)) < len(ranks):
         raise ValueError(
-            f"data.order={ranks} does not fit the {what}s in {where}: "
-            f"{'; '.join(problems)}. Name each of {comma(names)} once, lowest rank "
-            f"first, and take out {what}s that are no ranks."
+            f"data.order={ranks} does not fit {where}: it must name each {what} there "
+            f"once ({comma(names)}), lowest rank first"
+            f"{f'; there is no {what} {comma(missing)}' * bool(missing)}"
+            f"{f'; it leaves out {comma(extra)}' * bool(extra)}. Correct it, or take "
+            f"out {what}s that are no ranks."
         )
     return ranks
 
 
 def _order_by_number(names: Sequence[str], what: str, where: str) -> tuple[str, ...]:
-    if absent := [name for name in names if name.lower() in NO_VALUE]:
-        raise ValueError(
-            f"{where} has the {plural(absent, what)} {comma(absent)}, which means that "
-            f"there is no value, so it was not taken for a rank; remove or rename it, "
-            "or name all ranks in data.order if it is one."
-        )
     numbers = {name: number(name) for name in names}
     counts = collections.Counter(numbers.values())
-    same = [name for name in names if counts[numbers[name]] > 1]
-    problem = ""
-    if None in counts:
-        problem = (
-            f"{comma(names)} do not all start with a finite number, and the alphabet "
-            "is no order of grades"
-        )
-    elif same:
+    if None in counts or len(counts) < len(names):
+        same = [name for name in names if counts[numbers[name]] > 1]
         problem = f"{comma(same)} start with the same number"
-    if problem:
+        if None in counts:
+            problem = (
+                f"{comma(names)} do not all start with a finite number, and the "
+                "alphabet is no order of grades"
+            )
         raise ValueError(
             f"the order of the rank {what}s in {where} is unknown: {problem}. Give all "
             f"lowest rank first: data.order=({', '.join(map(repr, names))}), "

@@ -3,9 +3,9 @@
 import csv
 import io
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from cloc_jax.data.layouts.listing import comma, plural
+from cloc_jax.data.layouts.listing import comma
 from cloc_jax.runtime import files
 
 MAX_BYTES = 512 * files.MEBIBYTE
@@ -55,26 +55,32 @@ def read_table(
 ) -> Table:
     """Reads a table; the separator is the one that is most common in its first line."""
     text = _text(path, max_bytes)
-    lines = io.StringIO(text, newline="")
-    first = next((line for line in lines if line.strip()), "")
+    first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
         raise ValueError(f"{path} is empty; a table of images was wanted.")
     separator = max(",;\t", key=first.count)
     header: list[str] = []
     rows: list[Row] = []
-    lines.seek(0)
-    for cells, line in _parsed(lines, separator, path):
-        width = len(header or cells)
-        if any("\n" in cell or "\r" in cell for cell in cells):
-            _check_quotes(cells, width, separator, line, path)
-        cells = [cell.strip() for cell in cells]
-        if not any(cells):
-            continue
-        if has_header and not header:
-            header = cells
-            continue
-        cells += [""] * (len(header) - len(cells))
-        rows.append(Row(cells, line))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            width = len(header or cells)
+            # Two quotes that are missing make a table that is right by its form.
+            below = [part for cell in cells for part in cell.splitlines()[1:]]
+            if any(part.count(separator) >= width - 1 > 0 for part in below):
+                raise csv.Error("a quoted cell has whole rows in it")
+            cells = [cell.strip() for cell in cells]
+            if any(cells) and has_header and not header:
+                header = cells
+            elif any(cells):
+                rows.append(Row(cells + [""] * (len(header) - len(cells)), line))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f'{path} line {line}: {error}; a quote (") is missing or too many, or the '
+            "file is damaged. Correct the line."
+        ) from None
     return Table(path, header, rows)
 
 
@@ -84,75 +90,15 @@ def _text(path: pathlib.Path, max_bytes: int) -> str:
         text = files.read_regular(
             path, max_bytes=max_bytes, raise_limit="raise data.max_file_mib"
         ).decode("utf-8-sig")
+        if "\0" in text:
+            raise ValueError("it has a NUL byte, which no table has")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no table {path}; check the path.") from None
     except UnicodeDecodeError:
         raise ValueError(
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
         ) from None
-    except files.NotRegularError as error:
+    except (OSError, ValueError) as error:
         why = str(error).removeprefix(f"{path}: ")
         raise ValueError(f"{path} cannot be read as a table: {why}") from None
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read as a table ({error.strerror})."
-        ) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(
-            f"{path} line {line} has a NUL byte, which no table has: the file is "
-            "damaged, or of another kind; save it as CSV (UTF-8) again."
-        )
     return text
-
-
-def _parsed(
-    lines: io.StringIO, separator: str, path: pathlib.Path
-) -> Iterator[tuple[list[str], int]]:
-    """Cells of each row, and the line that it begins in."""
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    while True:
-        begin = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(
-                f"{path} line {begin}: {_problem(str(error), separator)}"
-            ) from None
-        yield cells, begin
-
-
-def _problem(error: str, separator: str) -> str:
-    if "field limit" in error:
-        return (
-            f"a cell has more than {csv.field_size_limit():,} characters; a quote may "
-            "be missing, or the file is damaged."
-        )
-    return (
-        f'a quote (") opens a cell here that does not end before a {separator!r} or '
-        "the line's end, and would swallow what follows; close it, or write it twice "
-        "where it is meant."
-    )
-
-
-def _check_quotes(
-    cells: Sequence[str], width: int, separator: str, line: int, path: pathlib.Path
-) -> None:
-    """ValueError where a cell of several lines has whole rows in it.
-
-    Two quotes that are missing make a table that is right by its form.
-    """
-    for place, cell in enumerate(cells):
-        first, *others = cell.splitlines() or [""]
-        is_row = [other.count(separator) >= width - 1 for other in others]
-        if others and place < width - 1:
-            is_row.append(first.count(separator) >= width - 1 - place)
-        if any(is_row):
-            raise ValueError(
-                f"{path} line {line}: a quoted cell begins here and ends "
-                f"{len(others)} {plural(others, 'line')} below, with whole rows in it; "
-                'a quote (") is missing or too many. Correct it, or take line breaks '
-                "out of the cell."
-            )
