@@ -26,7 +26,9 @@ and tested on 1000, logistic regression stays below 0.1 on the mean brightness a
 0.90 in 8.
 """
 
+import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import cv2
 import numpy as np
@@ -219,12 +221,13 @@ class Knees(Source):
         for array in (self.severities, self.true_labels, self.labels):
             array.flags.writeable = False  # items depend on them
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"item {index} is not among 0 .. {len(self) - 1}.")
-        rng = self._rng(_DRAWING, self._start + int(index))
-        return draw(float(self.severities[index]), rng, self._size)
+        i = operator.index(index)
+        if not 0 <= i < len(self):
+            raise IndexError(f"item {i} is not among 0 .. {len(self) - 1}.")
+        rng = self._rng(_DRAWING, self._start + i)
+        return draw(float(self.severities[i]), rng, self._size)
 
     def stamps(self) -> list[str]:
         height, width = self._size
