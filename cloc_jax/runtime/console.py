@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -43,6 +44,18 @@ console = SafeConsole(
 LINE_SECONDS = 30.0  # between two lines of progress where there is no bar
 
 
+def _bar(*columns: ProgressColumn) -> Progress:
+    """A bar in a terminal, and nothing in a log."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
 @contextlib.contextmanager
 def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., None]]:
     """A bar while something is done `total` times; call what it gives after each.
@@ -51,50 +64,34 @@ def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., No
     not a terminal, a line every 30 seconds takes the place of the bar. With a `note`,
     that and how long all took stay on the screen at the end.
     """
-    started = time.monotonic()
-    lines = ProgressLines(text, total, started)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+    started = said = time.monotonic()
+    done = 0
+    bar = _bar(
         TextColumn("{task.completed} of {task.total}"),
         TimeRemainingColumn(),
         TextColumn("left"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )
     with bar:
         task = bar.add_task(text, total=total)
 
         def advance(count: int = 1, remark: str = "") -> None:
+            nonlocal done, said
             bar.update(task, advance=count, description=f"{text}  {remark}".rstrip())
-            lines.advance(count)
+            done += count
+            now = time.monotonic()
+            if console.is_terminal or now < said + LINE_SECONDS or done >= total:
+                return
+            said, spent = now, now - started
+            left = spent / max(done, 1) * (total - done)
+            console.print(
+                f"  {text}: {done} of {total}, {duration(spent)} so far, about "
+                f"{duration(left)} left",
+                soft_wrap=True,
+            )
 
         yield advance
     if note:
         console.print(f"{note}: {time.monotonic() - started:.0f} s", soft_wrap=True)
-
-
-class ProgressLines:
-    """Progress for a log: now and then a line with how much is done and left."""
-
-    def __init__(self, text: str, total: int, started: float):
-        self._text, self._total, self._started = text, total, started
-        self._done, self._next = 0, started + LINE_SECONDS
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        now = time.monotonic()
-        if console.is_terminal or now < self._next or self._done >= self._total:
-            return
-        self._next = now + LINE_SECONDS
-        spent = now - self._started
-        left = spent / max(self._done, 1) * (self._total - self._done)
-        console.print(
-            f"  {self._text}: {self._done} of {self._total}, "
-            f"{duration(spent)} so far, about {duration(left)} left",
-            soft_wrap=True,
-        )
 
 
 def duration(seconds: float) -> str:
@@ -117,28 +114,16 @@ def print_dataset(dataset: Any) -> None:
         console.print(f"{split:>{width}}  {len(source)} images  ({shown})")
 
 
-def print_warnings(dataset: Any) -> None:
-    """The notes on a dataset that are warnings."""
-    for note in dataset.notes:
-        if note.startswith("Warning"):
-            console.print(f"  {note}", soft_wrap=True)
-
-
 class Display:
     """Progress of one stage; use as a context manager."""
 
     def __init__(self, stage: str, steps_per_epoch: int, max_epochs: int, step: int):
         self._stage = stage
         self._steps_per_epoch = steps_per_epoch
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+        self._bar = _bar(
             TextColumn("{task.fields[text]}"),
             TimeRemainingColumn(),
             TextColumn("left at most"),  # a stop rule may end the stage earlier
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(
             f"[bold]{stage}[/bold]",

@@ -135,7 +135,7 @@ def write_sealed(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 def read_sealed(
     path: pathlib.Path, *, remedy: str, fields: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What `write_sealed` wrote; Damaged where it is not as it was written.
+    """What `write_sealed` wrote; Damaged where it is missing or not as it was written.
 
     Args:
       remedy: a sentence that says what can be done about a damaged one.
@@ -143,6 +143,8 @@ def read_sealed(
     """
     try:
         value = unsealed(path.read_bytes())
+    except FileNotFoundError:
+        raise Damaged(path, "it is missing", remedy) from None
     except ValueError as error:
         raise Damaged(path, str(error), remedy) from None
     missing = [field for field in fields if field not in value]
@@ -192,11 +194,8 @@ def seal_folder(folder: pathlib.Path) -> None:
 
 def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
     """Damaged where a sealed folder is not as it was written."""
-    seal = folder / SEAL
-    if not seal.is_file():
-        raise Damaged(seal, "it is missing", remedy)
-    digests = read_sealed(seal, remedy=remedy, fields=("files",))["files"]
-    for name, digest in digests.items():
+    seal = read_sealed(folder / SEAL, remedy=remedy, fields=("files",))
+    for name, digest in seal["files"].items():
         check_digest(folder / name, digest, remedy=remedy)
 
 

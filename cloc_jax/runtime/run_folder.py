@@ -74,11 +74,9 @@ class RunFolder:
     def check_new(self) -> None:
         """FileExistsError or OSError where a new run could not be written there."""
         if self.path.exists() and (not self.path.is_dir() or self._is_taken()):
-            free = next(
-                p
-                for n in range(2, 10**6)
-                if not (p := self.path.with_name(f"{self.path.name}-{n}")).exists()
-            )
+            names = (f"{self.path.name}-{n}" for n in range(2, 10**6))
+            others = (self.path.with_name(name) for name in names)
+            free = next(other for other in others if not other.exists())
             done = "a finished run" if self.metrics.exists() else "files"
             raise FileExistsError(
                 f"{self.path} already holds {done}. Continue it with --resume, start "
@@ -132,13 +130,6 @@ class RunFolder:
                 "Restore them or start another run; nothing was changed in this one."
             )
 
-    def clear(self) -> None:
-        """Removes an unfinished run; a finished one is never removed."""
-        if self.metrics.exists():
-            raise FileExistsError(f"{self.path} holds a finished run.")
-        for path in run_lock.leftovers(self.path):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
     def drop_checkpoints(self) -> None:
         """Removes the checkpoints of a finished run, which has its models."""
         for path in self.checkpoints.glob("*"):
@@ -162,11 +153,10 @@ class RunFolder:
 
     def read_dataset(self) -> dict[str, Any]:
         """Ranks and sizes of the data the run was started with."""
-        remedy = f"Put back a copy, or start another run; {self.path} needs it."
-        if not self.dataset.is_file():
-            raise files.Damaged(self.dataset, "it is missing", remedy)
         return files.read_sealed(
-            self.dataset, remedy=remedy, fields=("ranks", "images", "sha256")
+            self.dataset,
+            remedy=f"Put back a copy, or start another run; {self.path} needs it.",
+            fields=("ranks", "images", "sha256"),
         )
 
     def read_metrics(self) -> dict[str, Any]:
@@ -276,20 +266,20 @@ class RunFolder:
         seconds: float,
     ) -> None:
         """Notes how a stage ended, beside the model that it handed over."""
-        summary: dict[str, Any] = {
+        path = self.stage(name).with_suffix(".json")
+        written = (self.stage(name) / files.SEAL, path.with_suffix(".npz"))
+        summary = {
             "name": name,
             "epochs": epochs,
             "steps": steps,
             "stop_rule": rule,
             "stop_reason": reason,
             "seconds": seconds,
-        }
-        path = self.stage(name).with_suffix(".json")
-        written = (self.stage(name) / files.SEAL, path.with_suffix(".npz"))
-        summary["files"] = {
-            file.relative_to(path.parent).as_posix(): files.sha256(file)
-            for file in written
-            if file.is_file()
+            "files": {
+                file.relative_to(path.parent).as_posix(): files.sha256(file)
+                for file in written
+                if file.is_file()
+            },
         }
         files.write_sealed(path, summary)
 
