@@ -25,9 +25,11 @@ from cloc_jax.scoring import (
     decisions,
     metrics,
     predictions,
+    results,
 )
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
+from cloc_jax.scoring.results import RunResults
 
 CALIBRATION = "calibration"  # the split, as data/splits.py names it
 _LABELS = ("costs", "thresholds", "max_missed", "guarantee")  # fields that choose them
@@ -59,8 +61,8 @@ def decide(
     """
     shares = [max_missed] if isinstance(max_missed, float | int) else list(max_missed)
     _check(boundaries, shares, costs, guarantee, coverage)
-    scores = folder.read_metrics()
-    ranks = [str(rank) for rank in scores["ranks"]]
+    scores = results.read_results(folder)
+    ranks = scores.ranks
     found = predictions.read_of_run(folder.path, scores)
     _check_counts(found, folder, scores)
     val = _with_probabilities(found, "val", folder, scores)
@@ -127,7 +129,7 @@ def remove(folder: folders.RunFolder) -> None:
 def _draw_again(folder: folders.RunFolder) -> None:
     """Brings the run's report, where there is one, up to the decision."""
     if (folder.path / html_page.NAME).is_file():
-        page = html_page.write_report(folder.path)
+        page = html_page.write_report(folder)
         console.print(f"report  {page}", soft_wrap=True)
 
 
@@ -176,7 +178,7 @@ def _check(
 def _targets(
     given: Sequence[str],
     max_missed: Sequence[float],
-    scores: Mapping[str, Any],
+    scores: RunResults,
     ranks: Sequence[str],
 ) -> dict[str, float]:
     """The share that may be missed at each boundary, low to high."""
@@ -194,10 +196,10 @@ def _targets(
 
 
 def _boundaries(
-    given: Sequence[str], scores: Mapping[str, Any], ranks: Sequence[str]
+    given: Sequence[str], scores: RunResults, ranks: Sequence[str]
 ) -> list[str]:
     names = metrics.boundary_names(ranks)
-    chosen = list(dict.fromkeys(given or scores.get("critical") or ()))
+    chosen = list(dict.fromkeys(given or scores.critical))
     if not chosen:
         raise ValueError(
             "the run names no critical boundary, so --boundary has to; there are "
@@ -243,7 +245,7 @@ def _with_probabilities(
     found: Mapping[str, Predictions],
     split: str,
     folder: folders.RunFolder,
-    scores: Mapping[str, Any],
+    scores: RunResults,
 ) -> Graded:
     if split not in found:
         if split == CALIBRATION:
@@ -261,24 +263,23 @@ def _with_probabilities(
     given = found[split]
     if given.probabilities is None:
         raise ValueError(
-            f"the method {scores.get('method', '')} of {folder.path} gives no "
+            f"the method {scores.method} of {folder.path} gives no "
             "probabilities, and without them there is nothing to decide by."
         )
     return Graded(given.true, given.predicted, given.probabilities)
 
 
 def _check_counts(
-    found: Mapping[str, Predictions], folder: folders.RunFolder, scores: Mapping
+    found: Mapping[str, Predictions], folder: folders.RunFolder, scores: RunResults
 ) -> None:
     """Damaged where the file has other images than the scores are of."""
-    for split, about in scores["final"].items():
+    for split, about in scores.final.items():
         listed = len(found[split].items) if split in found else 0
-        wanted = about.get("count", listed)
-        if listed != wanted:
+        if listed != about.count:
             raise Damaged(
                 folder.path / predictions.NAME,
                 f"it has {listed} {split} images, and the run was evaluated on "
-                f"{wanted}",
+                f"{about.count}",
                 f"`launch.py evaluate --run={folder.path}` makes it again.",
             )
 
@@ -292,7 +293,6 @@ def _by_missed(
 ) -> dict[str, Any]:
     """The fields of a decision by thresholds."""
     names = metrics.boundary_names(ranks)
-    is_one = len(set(targets.values())) == 1
     thresholds = decisions.fit_thresholds(
         calibration.apply_temperature(fitted.probabilities, temperature),
         fitted.true,
@@ -302,7 +302,7 @@ def _by_missed(
     )
     return {
         "thresholds": thresholds,
-        "max_missed": next(iter(targets.values())) if is_one else dict(targets),
+        "max_missed": dict(targets),
         "guarantee": guarantee,
     }
 

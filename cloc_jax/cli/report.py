@@ -7,5 +7,5 @@ from cloc_jax.runtime.run_folder import RunFolder
 
 def report(folder: RunFolder) -> None:
     """Writes report.html, without the run's images or its model."""
-    page = html_page.write_report(folder.path)
+    page = html_page.write_report(folder)
     console.print(f"report  {page}", soft_wrap=True)

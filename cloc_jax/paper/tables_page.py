@@ -14,8 +14,9 @@ from cloc_jax.paper.table_summaries import (
     About,
     TableSummary,
 )
-from cloc_jax.report import published, unmet_margins
+from cloc_jax.report import published
 from cloc_jax.runtime import files
+from cloc_jax.scoring import results
 
 MARKDOWN, HTML = "tables.md", "tables.html"
 QUOTED = "†"
@@ -234,7 +235,7 @@ def _remarks(
             for run in summary.settings[name].runs
             if run.margins
         ]
-        if runs and all(unmet_margins.are_unmet(run.violated) for run in runs):
+        if runs and all(results.are_margins_unmet(run.violated) for run in runs):
             notes.append(
                 "Next to no triplet of test images keeps its margin in any of CLOC's "
                 "runs. While that is so in training, the gradient of the contrast does "

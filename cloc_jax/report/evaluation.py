@@ -4,16 +4,27 @@ The only code that reads the test split, and it changes nothing that training re
 """
 
 import contextlib
+import pathlib
 
+import cv2
+import numpy as np
 from ml_collections import ConfigDict
 
 from cloc_jax.config import saved_config
-from cloc_jax.report import finished_run, html_page, unmet_margins
-from cloc_jax.runtime import errors, processes
+from cloc_jax.data.datasets import Dataset
+from cloc_jax.data.source import Subset
+from cloc_jax.report import figures, html_page, thumbnails, view
+from cloc_jax.runtime import errors, files, processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, run, run_scores
+from cloc_jax.scoring import embedding_order, metrics
+from cloc_jax.scoring.results import RunResults
+from cloc_jax.training import assembly, run_scores
+from cloc_jax.training import run as training_run
+from cloc_jax.training.assembly import Parts
 from cloc_jax.training.trained_run import TrainedRun
+
+TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
 
 
 def complete_run(
@@ -38,8 +49,8 @@ def complete_run(
             folder.failed.unlink(missing_ok=True)
         try:
             _complete(config, folder, resume=is_there, draws=draws)
-        except errors.Interrupted:
-            raise
+        except (errors.Interrupted, FileExistsError):
+            raise  # it goes on later, or the folder is that of another run
         except Exception as error:
             # A mistake in a person's first command leaves nothing behind.
             if is_first and (folder.config.exists() or not draws):
@@ -51,7 +62,7 @@ def complete_run(
 def _complete(
     config: ConfigDict, folder: RunFolder, *, resume: bool, draws: bool
 ) -> None:
-    if not run.train(config, folder, resume=resume):
+    if not training_run.train(config, folder, resume=resume):
         return
     saved = saved_config(folder.read_config())
     saved.mesh = config.mesh
@@ -68,20 +79,92 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     """Writes all results of a trained run, and prints the main ones."""
     console.print("evaluating on validation and test data")
     parts = assembly.build(config, folder)
-    trained = TrainedRun(config, folder, parts)
-    results = finished_run.write_results(trained, parts).metrics
-    test = results["final"]["test"]
-    qwk = "undefined" if test["qwk"] is None else f"{test['qwk']:.3f}"
+    results = write_results(TrainedRun(config, folder, parts), parts)
+    test = results.final["test"]
+    qwk = "undefined" if test.qwk is None else f"{test.qwk:.3f}"
     console.print(
-        f"test  accuracy {test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {qwk}  "
-        f"at most one grade off {test['one_off_accuracy']:.3f}"
+        f"test  accuracy {test.accuracy:.3f}  MAE {test.mae:.3f}  QWK {qwk}  "
+        f"at most one grade off {test.one_off_accuracy:.3f}"
     )
-    for name in results["critical"]:
-        rates = test["boundaries"][name]
+    for name in results.critical:
+        rates = test.boundaries[name]
         console.print(
-            f"boundary {name}  crossed by {rates['crossing_rate']:.3f} of all images, "
-            f"error rate between neighbours {rates['error_rate'] or 0:.3f}"
+            f"boundary {name}  crossed by {rates.crossing_rate:.3f} of all images, "
+            f"error rate between neighbours {rates.error_rate or 0:.3f}"
         )
-    if warning := unmet_margins.sentence(results.get("violated", {})):
+    if warning := view.unmet_margins(results.violated):
         console.print(f"Warning: {warning}", soft_wrap=True)
     console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)
+
+
+def write_results(run: TrainedRun, parts: Parts) -> RunResults:
+    """Writes all results of a run whose stages are trained."""
+    folder, found = run.folder, run_scores.compute(run, parts)
+    results = RunResults.from_json(found.metrics)
+    train, test = (parts.dataset.splits[name] for name in ("train", "test"))
+    some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
+    drawn = Subset(train, np.sort(some))
+    of_train = run.embed(drawn)
+    if processes.is_first():
+        run_scores.write_predictions(folder, found)
+        _write_examples(folder.path / "examples", parts.dataset)
+        embeddings = {
+            "train": (of_train, drawn.labels),
+            "test": (found.embeddings, test.labels),
+        }
+        draw(folder.path, results, embeddings)
+        _write_thumbnails(folder.path / thumbnails.NAME, results, found, parts.dataset)
+        html_page.write_report(folder, results)
+        # Last: a run that counts as finished has all of it.
+        run_scores.finish(folder, found)
+    return results
+
+
+def draw(
+    folder: pathlib.Path,
+    results: RunResults,
+    embeddings: dict[str, tuple[np.ndarray, np.ndarray]],
+) -> None:
+    """Writes the pictures of a run into its folder.
+
+    Args:
+      folder: of the run.
+      results: of it.
+      embeddings: [image, dim] and labels, by split; one is "test".
+    """
+    ranks, counts = results.ranks, results.final["test"].confusion
+    figures.confusion(folder / "confusion.png", counts, ranks, results.critical)
+    figures.embedding(folder / "embedding.png", embeddings, ranks)
+    cosines = embedding_order.similarity(*embeddings["test"], len(ranks))
+    figures.similarity(folder / "similarity.png", cosines, ranks)
+
+
+def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
+    """One test image per rank, to try `predict` on where the data are not files."""
+    source = dataset.splits["test"]
+    if source.paths is not None:
+        return
+    path.mkdir(exist_ok=True)
+    for rank, name in enumerate(dataset.ranks):
+        for item in np.flatnonzero(source.labels == rank)[:1]:
+            image = source.original()[int(item)]  # `predict` prepares it
+            colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
+            data = cv2.imencode(".png", colours_swapped)[1].tobytes()
+            files.write_bytes(path / f"grade-{name}.png", data)
+
+
+def _write_thumbnails(
+    path: pathlib.Path,
+    results: RunResults,
+    found: run_scores.Results,
+    dataset: Dataset,
+) -> None:
+    """Small pictures of the test images that a reader will ask for first."""
+    crossed, test = results.final["test"].crossing_rates(), found.test
+    matter = metrics.boundaries_that_matter(crossed, results.critical)
+    places = [list(crossed).index(name) for name in matter]
+    order = thumbnails.by_interest(
+        test.true, test.predicted, test.probabilities, places
+    )
+    images = dataset.splits["test"].original()
+    thumbnails.write(path, images.__getitem__, test.items, order)

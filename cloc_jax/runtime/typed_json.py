@@ -84,7 +84,7 @@ def _read(annotation: Any, value: Any, name: str) -> Any:
     accepted = (int, float) if annotation is float else (annotation,)
     if type(value) not in accepted:
         raise ValueError(f"{name} is {_shown(value)}, not {annotation.__name__}")
-    return value
+    return float(value) if annotation is float else value
 
 
 def _shown(value: Any) -> str:

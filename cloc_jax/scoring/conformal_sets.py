@@ -9,7 +9,6 @@ for, however poor the probabilities are. Sets are never empty and have no gaps.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -199,19 +198,3 @@ def size_counts(
 def written(low: int, high: int, ranks: Sequence[str]) -> str:
     """A set in words: "1", or "1 to 3"."""
     return ranks[low] if low == high else f"{ranks[low]} to {ranks[high]}"
-
-
-# --- reading ---
-
-
-def from_json(fields: Any) -> PredictionSets:
-    """The sets that `dataclasses.asdict` was made of, or ValueError."""
-    wanted = {"coverage", "level", "images"}
-    if not isinstance(fields, dict) or set(fields) != wanted:
-        raise ValueError(f"sets have the fields {', '.join(sorted(wanted))}")
-    for value in fields.values():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{value!r} is no number")
-    return PredictionSets(
-        float(fields["coverage"]), float(fields["level"]), int(fields["images"])
-    )

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.runtime import files
-from cloc_jax.scoring import calibration, conformal_sets, metrics, predictions
+from cloc_jax.runtime import files, typed_json
+from cloc_jax.scoring import calibration, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 
-_AGAIN = "make it again with `launch.py decide`, or move decision.json away"
+_AGAIN = "Make it again with `launch.py decide`, or move it away."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +35,10 @@ class Decision:
 
     ranks: tuple[str, ...]
     temperature: float = 1.0
-    costs: Mapping[str, tuple[float, float]] | None = None  # missed, false alarm
-    thresholds: Mapping[str, float] | None = None
-    # What the thresholds were fitted for, one share or one by boundary; this does not
-    # change labels.
-    max_missed: float | Mapping[str, float] | None = None
+    costs: dict[str, tuple[float, float]] | None = None  # missed, false alarm
+    thresholds: dict[str, float] | None = None
+    # The shares that the thresholds were fitted for; they do not change labels.
+    max_missed: dict[str, float] | None = None
     guarantee: bool = False
     sets: PredictionSets | None = None
 
@@ -72,9 +71,12 @@ class Decision:
                     f"the threshold at {name} is {threshold}; wanted a probability."
                 )
         if self.max_missed is not None:
-            for name in self.thresholds or {}:
-                if not 0 <= (self.target(name) or 0) < 1:
-                    raise ValueError(f"max_missed is {self.max_missed}; wanted shares.")
+            is_share = all(0 <= share < 1 for share in self.max_missed.values())
+            if not is_share or set(self.max_missed) != set(self.thresholds or ()):
+                raise ValueError(
+                    f"max_missed is {self.max_missed}; wanted a share for each "
+                    "boundary with a threshold."
+                )
 
     @property
     def chooses_labels(self) -> bool:
@@ -83,11 +85,7 @@ class Decision:
 
     def target(self, name: str) -> float | None:
         """The share that may be missed at a boundary with a threshold."""
-        if not isinstance(self.max_missed, Mapping):
-            return self.max_missed
-        if name not in self.max_missed:
-            raise ValueError(f"max_missed says nothing of the boundary {name}.")
-        return self.max_missed[name]
+        return (self.max_missed or {}).get(name)
 
     def calibrated(
         self, probabilities: Float[np.ndarray, "item rank"]
@@ -156,68 +154,16 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that `from_json` reads."""
-        fields: dict[str, Any] = {
-            "ranks": list(self.ranks),
-            "temperature": self.temperature,
-        }
-        if self.costs is not None:
-            fields["costs"] = {
-                name: {"missed": missed, "false_alarm": alarm}
-                for name, (missed, alarm) in self.costs.items()
-            }
-        if self.thresholds is not None:
-            share = self.max_missed
-            fields["thresholds"] = dict(self.thresholds)
-            fields["max_missed"] = dict(share) if isinstance(share, Mapping) else share
-            fields["guarantee"] = self.guarantee
-        if self.sets is not None:
-            fields["sets"] = dataclasses.asdict(self.sets)
-        return fields
+        return typed_json.to_plain(self)
 
     @classmethod
-    def from_json(cls, text: str, ranks: Sequence[str]) -> "Decision":
-        """The decision that a text holds, for a run with these ranks.
-
-        Raises:
-            ValueError: It is no decision, or one about other ranks.
-        """
-        try:
-            fields = files.unsealed(text)
-            kind = "costs" if "costs" in fields else "thresholds"
-            has_sets = "sets" in fields
-            wanted = {"ranks", "temperature"}
-            if kind == "costs":
-                wanted |= {"costs"}
-            elif not has_sets or "thresholds" in fields:
-                wanted |= {"thresholds", "max_missed", "guarantee"}
-            odd = sorted(wanted ^ (set(fields) - {"sets"}))
-            if odd:
-                raise ValueError(
-                    f"wanted the fields {', '.join(sorted(wanted))}, and there is "
-                    f"something about {', '.join(odd)}"
-                )
-            fields["ranks"] = tuple(_text(rank) for rank in fields["ranks"])
-            fields["temperature"] = _number(fields["temperature"])
-            if kind == "costs":
-                fields["costs"] = {k: _pair(v) for k, v in fields["costs"].items()}
-            elif "thresholds" in fields:
-                found = fields["thresholds"].items()
-                fields["thresholds"] = {k: _number(v) for k, v in found}
-                fields["max_missed"] = _targets(fields["max_missed"])
-                if not isinstance(fields["guarantee"], bool):
-                    raise ValueError("guarantee must be true or false")
-            if has_sets:
-                fields["sets"] = conformal_sets.from_json(fields["sets"])
-            decision = cls(**fields)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            problem = str(error).rstrip(".")
-            raise ValueError(
-                f"the saved decision cannot be read: {problem}; {_AGAIN}."
-            ) from None
+    def from_json(cls, plain: Mapping[str, Any], ranks: Sequence[str]) -> "Decision":
+        """What `to_json` made; ValueError where it is not for these ranks."""
+        decision = typed_json.from_plain(cls, plain)
         if decision.ranks != tuple(ranks):
             raise ValueError(
-                f"the saved decision is about the ranks {', '.join(decision.ranks)}, "
-                f"but the run has {', '.join(ranks)}; {_AGAIN}."
+                f"it is about the ranks {', '.join(decision.ranks)}, but the run has "
+                f"{', '.join(ranks)}"
             )
         return decision
 
@@ -226,12 +172,14 @@ class Decision:
         """The decision that a file holds; None where there is no such file."""
         if not path.exists():
             return None
-        # A byte that is not UTF-8 is found by the checksum, not by the decoder.
-        text = path.read_text(encoding="utf-8", errors="replace")
+        plain = files.read_sealed(path, remedy=_AGAIN)
         try:
-            return cls.from_json(text, ranks)
+            return cls.from_json(plain, ranks)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+            problem = str(error).rstrip(".")
+            raise ValueError(
+                f"{path} is no decision for this run: {problem}. {_AGAIN}"
+            ) from None
 
 
 # --- choosing labels ---
@@ -261,7 +209,7 @@ def least_cost(
     """
     expected = np.zeros_like(probabilities, np.float64)
     # One rank after the other, not a matrix product, whose rounding differs between
-    # machines: the report's page gets the same sums to the last bit.
+    # machines.
     for rank, by_label in enumerate(costs):
         expected += probabilities[:, rank, None] * by_label[None]
     return np.argmin(expected, axis=1)
@@ -322,7 +270,7 @@ def fit_thresholds(
       max_missed: a share below 1, or one for each boundary; above 0 for a guarantee.
       guarantee: whether chance is allowed for.
     """
-    found = {}
+    thresholds = {}
     for name, h in boundaries.items():
         share = max_missed[name] if isinstance(max_missed, Mapping) else max_missed
         if not 0 <= share < 1 or (guarantee and not share):
@@ -337,7 +285,8 @@ def fit_thresholds(
                 f"no image is truly above {name}, so there is nothing to choose its "
                 "threshold by; name another boundary."
             )
-        allowed = _allowed(len(above), share, guarantee)
+        used = missed_shares(len(above), guarantee)
+        allowed = int(np.searchsorted(used, share, side="right")) - 1
         if allowed < 0:
             raise ValueError(
                 f"to guarantee at most {100 * share:g}% missed at {name} takes at "
@@ -345,8 +294,14 @@ def fit_thresholds(
                 f"{len(above)}. With these, {math.ceil(1e4 / (len(above) + 1)) / 100:g}"
                 "% can be guaranteed; a larger data.calibration_fraction gives more."
             )
-        found[name] = just_below(float(above[allowed]), scores)
-    return found
+        thresholds[name] = just_below(float(above[allowed]), scores)
+    return thresholds
+
+
+def missed_shares(count: int, guarantee: bool) -> Float[np.ndarray, "missed"]:
+    """The share that missing 0, 1, … of `count` images above a boundary uses up."""
+    extra = 1 if guarantee else 0
+    return (np.arange(count) + extra) / (count + extra)
 
 
 def images_needed(max_missed: float) -> int:
@@ -355,16 +310,6 @@ def images_needed(max_missed: float) -> int:
     while 1 / (count + 1) > max_missed:
         count += 1
     return count
-
-
-def _allowed(count: int, max_missed: float, guarantee: bool) -> int:
-    """How many of so many images may be missed; -1 if the guarantee is out of reach."""
-    extra = 1 if guarantee else 0
-    allowed = int(max_missed * (count + extra)) + 1 - extra
-    # The division is what a reader of the rates would compute; the product may round.
-    while (allowed + extra) / (count + extra) > max_missed:
-        allowed -= 1
-    return allowed
 
 
 def just_below(score: float, scores: np.ndarray) -> float:
@@ -419,31 +364,3 @@ def grade(
         expected = probabilities @ np.arange(len(ranks))
     predicted = [ranks[i] for i in labels]
     return Grades(predicted, labels, expected, probabilities, most_likely, sets)
-
-
-# --- reading ---
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"the rank {value!r} is no name")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is no number")
-    return float(value)
-
-
-def _targets(value: Any) -> float | dict[str, float] | None:
-    """One share for all boundaries, or one by name; None where none was given."""
-    if isinstance(value, dict):
-        return {name: _number(share) for name, share in value.items()}
-    return None if value is None else _number(value)
-
-
-def _pair(value: Any) -> tuple[float, float]:
-    if set(value) != {"missed", "false_alarm"}:
-        raise ValueError(f"the costs {value!r} are not of missed and false_alarm")
-    return _number(value["missed"]), _number(value["false_alarm"])

@@ -22,13 +22,13 @@ def named_values(values: Any, per: str, ranks: Sequence[str]) -> dict[str, float
 
 
 def boundaries_that_matter(
-    boundaries: Mapping[str, Mapping[str, float | int | None]], critical: Sequence[str]
+    crossing_rates: Mapping[str, float | None], critical: Sequence[str]
 ) -> list[str]:
     """The critical boundaries, or those most often crossed where none is; in order."""
-    names = list(boundaries)
+    names = list(crossing_rates)
     if critical:
         return [name for name in names if name in critical][:MOST_BOUNDARIES]
-    crossed = sorted(names, key=lambda name: -(boundaries[name]["crossing_rate"] or 0))
+    crossed = sorted(names, key=lambda name: -(crossing_rates[name] or 0))
     return [name for name in names if name in crossed[:MOST_BOUNDARIES]]
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics
+from cloc_jax.scoring.results import RunResults
 
 NAME = "predictions.csv"
 
@@ -108,10 +109,9 @@ def write(
     files.write_csv(path, rows)
 
 
-def read_of_run(run: pathlib.Path, scores: Mapping[str, Any]) -> dict[str, Predictions]:
-    """The predictions in the folder of a run whose metrics.json has these scores."""
-    ranks = [str(rank) for rank in scores["ranks"]]
-    return read(run / NAME, ranks, scores.get("files", {}).get(NAME, ""))
+def read_of_run(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
+    """The predictions in the folder of a run with these results."""
+    return read(run / NAME, results.ranks, results.files.get(NAME, ""))
 
 
 def read(

@@ -12,6 +12,7 @@ from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 
 Ends = list[float] | None  # of a 95% interval
+ALL_TRIPLETS = 0.999  # a share of the triplets that counts as all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,10 @@ class SplitScores:
     boundaries: dict[str, BoundaryRates]
     nll: float | None = None  # where the method has probabilities
     intervals: Intervals | None = None  # of the final scores only
+
+    def crossing_rates(self) -> dict[str, float | None]:
+        """The share of images on the wrong side of each boundary."""
+        return {name: rates.crossing_rate for name, rates in self.boundaries.items()}
 
     def headline(self, name: str) -> float | None:
         """A score by its name, such as "accuracy" or "qwk"."""
@@ -173,6 +178,17 @@ class RunResults:
             if key not in known and isinstance(value, Mapping)
         }
         return typed_json.from_plain(cls, {**plain, "earlier": earlier})
+
+
+def are_margins_unmet(violated: Mapping[str, float | None]) -> bool:
+    """Whether next to every triplet violates its margin, at all boundaries.
+
+    The hinge max(0, s_ik + margin - s_ij) has a gradient of 1 wherever it is above 0.
+    Where all of them are, the gradient of the loss by the embeddings is the same for
+    any margins.
+    """
+    shares = [share for share in violated.values() if share is not None]
+    return bool(shares) and min(shares) >= ALL_TRIPLETS
 
 
 def read_results(folder: RunFolder) -> RunResults:

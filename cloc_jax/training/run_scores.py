@@ -153,8 +153,9 @@ def _trade_off(
     if val.probabilities is None:
         return {}
     boundaries = results["final"]["test"]["boundaries"]
+    crossed = {name: rates["crossing_rate"] for name, rates in boundaries.items()}
     rows = {}
-    for name in metrics.boundaries_that_matter(boundaries, results["critical"]):
+    for name in metrics.boundaries_that_matter(crossed, results["critical"]):
         h = list(boundaries).index(name)
         if (val.true > h).any():  # else there is nothing to choose a threshold by
             rows[name] = trade_offs.trade_off(val, test, h, TARGETS)

@@ -16,16 +16,19 @@ import numpy as np
 import pytest
 from damage import biggest, flip
 from launching import ROOT, TINY, launch, launched, run_code
+from PIL import Image
 from tiny_runs import arrays
 
 import launch as launcher
 from cloc_jax.cli import command_line, predict
 from cloc_jax.cli import request as requests
+from cloc_jax.report import thumbnails
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import read_results
 from cloc_jax.training import run_scores
 
 
@@ -67,20 +70,23 @@ def test_time_is_estimated_before_the_first_epoch_ends(finished):
 
 def test_leaves_all_results(finished):
     run, process = finished
-    for name in (
-        "config.json",
-        "history.jsonl",
-        "metrics.json",
-        "predictions.csv",
-        "confusion.png",
-        "calibration.png",
-        "nearest_1.jpg",
-        "margins.png",
-        "embedding.png",
-        "similarity.png",
-        "report.html",
-    ):
-        assert (run / name).stat().st_size > 0, name
+    folder = RunFolder(run)
+    results = read_results(folder)
+    assert folder.read_config()["data"]["name"] == results.dataset
+    stages = [row["stage"] for row in folder.read_history()]
+    assert stages == ["joint"] * 2 + ["refine"] * (len(stages) - 2)
+    found = predictions.read_of_run(run, results)  # which checks its checksum
+    assert {split: len(one.items) for split, one in found.items()} == {
+        split: scores.count for split, scores in results.final.items()
+    }
+    for name in ("confusion.png", "embedding.png", "similarity.png"):
+        with Image.open(run / name) as picture:
+            picture.verify()
+    kept = thumbnails.read(run / thumbnails.NAME)
+    assert set(kept) == set(found["test"].items)
+    page = (run / "report.html").read_text()
+    assert f"{100 * results.final['test'].accuracy:.1f}%" in page
+    assert page.rstrip().endswith("</html>")
     assert list((run / "tensorboard").glob("events*"))
     assert "joint ended after epoch 2" in process.stdout
     assert "\x1b" not in process.stdout  # no terminal, no control sequences
@@ -340,8 +346,7 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     copy = place / "decided"
     shutil.copytree(run, copy)
     process = launched("decide", "--run=decided", "--cost=1|2=9:0.2", cwd=place)
-    text = (copy / "decision.json").read_text()
-    decision = Decision.from_json(text, [str(k) for k in range(5)])
+    decision = Decision.read(copy / "decision.json", [str(k) for k in range(5)])
     process = launched(
         "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
     )
@@ -380,10 +385,11 @@ def test_predict_goes_by_a_saved_decision(finished, place):
         assert (row["set_from"], row["set_to"]) == (str(low), str(high))
         words = str(low) if low == high else f"{low} to {high}"
         assert f" {words} " in process.stdout
+    text = (copy / "decision.json").read_text()
     (copy / "decision.json").write_text(text.replace("temperature", "heat"))
     process = launch("predict", "--run=decided", run / "examples", cwd=place)
     assert process.returncode == 2
-    assert "saved decision cannot be read" in process.stderr
+    assert "decision.json is damaged" in process.stderr
 
 
 def test_predictions_never_replace_a_file(tmp_path):

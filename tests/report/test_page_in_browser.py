@@ -5,17 +5,17 @@ import json
 import pathlib
 import shlex
 
-import browser_runs
 import numpy as np
 import pytest
 from chromium import Browser
+from finished_runs import finished_run
 from launching import launch, launched
 
 from cloc_jax.cli import command_line, decide
-from cloc_jax.report import html_page
+from cloc_jax.report import html_page, page_data
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
-from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import read_results
 
 DECIDING = "#deciding"
 COMMAND = f"{DECIDING} .copy code"
@@ -28,16 +28,23 @@ def browser():
     browser.quit()
 
 
+def make_run(path, **options):
+    """The path of a finished run with its report."""
+    folder = finished_run(path, **options)
+    html_page.write_report(folder)
+    return folder.path
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return browser_runs.make_run(tmp_path_factory.mktemp("fine") / "a run")
+    return make_run(tmp_path_factory.mktemp("fine") / "a run")
 
 
 @pytest.fixture(scope="module")
 def coarse(tmp_path_factory):
     """Probabilities in twentieths: many are equal, and so are expected costs."""
     path = tmp_path_factory.mktemp("coarse") / "run"
-    return browser_runs.make_run(path, is_coarse=True, critical=("mild|clear",))
+    return make_run(path, is_coarse=True, critical=("mild|clear",))
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ def kept(browser, capsys):
         for kind in ("missed", "false alarms"):
             title = f"{kind} at {name}"
             assert on_page[title[0].upper() + title[1:]] == said[title], title
-    test = predictions.read(folder.path / predictions.NAME, decision.ranks)["test"]
+    test = predictions.read_of_run(folder.path, read_results(folder))["test"]
     labels = decision.apply(test.probabilities)
     counts = metrics.confusion_matrix(test.true, labels, len(decision.ranks))
     assert matrix(browser).tolist() == counts.tolist()
@@ -118,8 +125,8 @@ SETTINGS = [  # name of a control of the first boundary, and its value
     ("missed", "[type=range]", 0),
     ("missed", "[type=range]", 0.05),
     ("missed", "[name=share]", 12.3),
-    ("cost", "[type=range]", 8),
-    ("cost", "[name=alarm]", 2.5),
+    ("cost", "[type=range]", 2),
+    ("cost", "[type=range]", 11),
     ("missed", "[type=range]", 0.5),
 ]
 
@@ -146,10 +153,9 @@ def test_every_step_of_the_sliders_gives_what_decide_gives(
 ):
     path = request.getfixturevalue(name)
     browser.open(path / html_page.NAME)
-    for step in range(-12, 25, 3):
-        browser.set(control("cost", 0, "[type=range]"), step)
-        cost = kept(browser, capsys).costs["mild|clear"][0]
-        assert cost == pytest.approx(10 ** (step / 12), 0.05)
+    for position, cost in enumerate(page_data.COSTS):
+        browser.set(control("cost", 0, "[type=range]"), position)
+        assert kept(browser, capsys).costs == {"mild|clear": (cost, 1)}
     for is_guaranteed in (False, True):
         browser.set("[name=guarantee]", is_guaranteed)
         for share in (0.01, 0.02, 0.035, 0.1, 0.25, 0.4):
@@ -169,14 +175,14 @@ def test_each_boundary_has_its_own_slider(page, capsys):
     assert decision.max_missed == {"mild|clear": 0.02, "clear|severe": 0.2}
     page.set(control("missed", 0, "[name=on]"), False)
     decision = kept(page, capsys)
-    assert decision.max_missed == 0.2 and list(decision.thresholds) == ["clear|severe"]
+    assert decision.max_missed == {"clear|severe": 0.2}
     page.set(control("missed", 1, "[name=on]"), False)
     assert page.one(f"{DECIDING} .problem").text == "Tick a boundary to decide at."
     assert not page.is_seen(COMMAND)
 
 
 def test_the_command_works_in_a_shell(page, run, tmp_path):
-    page.set(control("cost", 1, "[type=range]"), 6)
+    page.set(control("cost", 1, "[type=range]"), 9)
     words = shlex.split(page.one(COMMAND).text)
     process = launched(*words[2:], cwd=tmp_path)
     labels = printed(process.stdout)
@@ -184,7 +190,9 @@ def test_the_command_works_in_a_shell(page, run, tmp_path):
     # The report was written again and starts with the saved decision.
     now = shown(page)
     page.open(run / html_page.NAME)
-    assert shown(page) == now and "--cost=" in page.one(COMMAND).text
+    assert shown(page) == now and not page.is_seen(COMMAND)
+    assert page.one("[name=mode]:checked").get_property("value") == "saved"
+    assert page.is_seen("#decide li")  # what the saved decision does, in words
     page.set("[name=mode][value=run]", True)
     assert page.one(COMMAND).text.endswith("--remove")
     process = launch(*shlex.split(page.one(COMMAND).text)[2:], cwd=tmp_path)
@@ -208,21 +216,19 @@ def test_what_cannot_be_is_said(page):
     for mode, name, value, words in (
         ("missed", "share", 100, "from 0 and below 100%"),
         ("missed", "share", "", "from 0 and below 100%"),
-        ("cost", "missed", 0, "must be numbers above 0"),
-        ("cost", "alarm", -1, "must be numbers above 0"),
     ):
         page.set(control(mode, 0, f"[name={name}]"), value)
         assert words in page.one(f"{DECIDING} .problem").text
         assert not page.is_seen(COMMAND)
     page.set("[name=guarantee]", True)
     page.set(control("missed", 0, "[name=share]"), 0.1)
-    assert "takes at least 999 calibration images" in page.one(".problem").text
+    assert "no less than" in page.one(".problem").text
     page.set(control("missed", 0, "[name=share]"), 10)
     assert not page.is_seen(".problem") and page.is_seen(COMMAND)
 
 
 def test_numbers_are_rounded_as_python_rounds_them(browser, tmp_path):
-    script = (html_page.page_parts.FOLDER / "rule.js").read_text()
+    script = (html_page.FOLDER / "scores.js").read_text()
     (tmp_path / "page.html").write_text(f"<script>{script}</script>")
     browser.open(tmp_path / "page.html")
     rng = np.random.default_rng(0)
@@ -276,10 +282,7 @@ def test_by_keyboard_alone(page):
 
 
 def test_the_table_filters_and_sorts(page, run):
-    ranks = json.loads((run / "metrics.json").read_text())["ranks"]
-    test = predictions.read(run / predictions.NAME, ranks)["test"]
-    decision = Decision(tuple(ranks), thresholds={"mild|clear": 0.5})
-    assert decision.temperature == 1  # order below does not depend on it
+    test = predictions.read_of_run(run, read_results(RunFolder(run)))["test"]
 
     def names():
         return page.texts("#image-table tbody button.name")
@@ -395,7 +398,9 @@ def test_without_scripts(browser, run):
     for selector in (
         "#images .static table",
         "#images .static img",
+        "#images .nearest img",
         "#decide noscript",
+        "#made noscript",
     ):
         assert browser.is_seen(selector), selector
     assert "The furthest mistakes" in browser.one("#images").text
@@ -406,9 +411,14 @@ def test_without_scripts(browser, run):
 def test_printed(page, tmp_path):
     page.set(control("missed", 0, "[type=range]"), 0.1)
     page.show_as("print")
-    for selector in (f"{DECIDING} form", ".filters", ".plots", "nav", "#image-table"):
+    for selector in (f"{DECIDING} form", ".filters", "nav", "#image-table"):
         assert not page.is_seen(selector), selector
-    for selector in ("#images .static table", f"{DECIDING} .scores", ".matrix td"):
+    for selector in (
+        "#images .static table",
+        f"{DECIDING} .scores",
+        ".matrix td",
+        ".plot",
+    ):
         assert page.is_seen(selector), selector
     assert page.is_seen(COMMAND)
     pdf = base64.b64decode(page.cdp("Page.printToPDF", printBackground=True)["data"])
@@ -420,7 +430,7 @@ def long_names(tmp_path_factory):
     ranks = ["Normal tissue, no findings", "Atypical ductal hyperplasia"]
     ranks += ["Ductal carcinoma in situ", "Invasive carcinoma of any kind"]
     path = tmp_path_factory.mktemp("long") / "run"
-    return browser_runs.make_run(path, ranks=ranks, critical=("|".join(ranks[1:3]),))
+    return make_run(path, ranks=ranks, critical=("|".join(ranks[1:3]),))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -442,7 +452,7 @@ def test_nothing_is_wider_than_the_screen(page, name, width, request):
 
 
 def test_a_run_without_thumbnails_says_so(browser, tmp_path):
-    old = browser_runs.make_run(tmp_path / "old", pictures=0, splits=("val", "test"))
+    old = make_run(tmp_path / "old", shown=0, splits=("val", "test"))
     browser.open(old / html_page.NAME)
     assert f"evaluate --run={old}" in browser.one("#images .missing").text
     assert browser.texts("#image-table tbody .thumbnail")[0] == "no picture"
@@ -453,7 +463,7 @@ def test_a_run_without_thumbnails_says_so(browser, tmp_path):
 
 def test_many_ranks_are_drawn(browser, tmp_path):
     ranks = [str(age) for age in range(20)]
-    run = browser_runs.make_run(tmp_path / "run", ranks=ranks, critical=())
+    run = make_run(tmp_path / "run", ranks=ranks, critical=())
     browser.open(run / html_page.NAME)
     assert len(browser.all("[data-mode=missed] .control")) == 3  # the most crossed
     assert browser.is_seen(f"{DECIDING} .matrix canvas")
@@ -467,7 +477,7 @@ def test_many_ranks_are_drawn(browser, tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_images_are_quick(browser, tmp_path):
-    run = browser_runs.make_run(
+    run = make_run(
         tmp_path / "run", count=10_000, ranks=list("01234"), critical=("1|2", "2|3")
     )
     assert pathlib.Path(run / html_page.NAME).stat().st_size < 10_000_000
@@ -491,7 +501,7 @@ def test_ten_thousand_images_are_quick(browser, tmp_path):
 
 def test_long_names_of_ranks_cut_no_column_of_the_matrix(browser, tmp_path):
     ranks = ("none", "mild", "moderate", "severe", "proliferative")
-    path = browser_runs.make_run(
+    path = make_run(
         tmp_path / "run", count=40, ranks=ranks, critical=("mild|moderate",)
     )
     browser.open(path / html_page.NAME)

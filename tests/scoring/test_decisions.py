@@ -9,6 +9,7 @@ from drawn_probabilities import coarse, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloc_jax.runtime import files
 from cloc_jax.scoring import calibration, decisions, trade_offs
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
@@ -263,62 +264,51 @@ def test_no_probabilities_no_decision():
 
 SAVED = [
     Decision(RANKS, 1.25, costs={"1|2": (5.0, 1.0), "3|4": (0.1, 2.0)}),
-    Decision(RANKS, 0.7, thresholds={"1|2": 0.1 + 0.2}, max_missed=0.05),
-    Decision(RANKS, thresholds={"0|1": -1.0}, max_missed=0.1, guarantee=True),
+    Decision(RANKS, 0.7, thresholds={"1|2": 0.1 + 0.2}, max_missed={"1|2": 0.05}),
+    Decision(RANKS, thresholds={"0|1": -1.0}, max_missed={"0|1": 0.1}, guarantee=True),
 ]
 
 
 @pytest.mark.parametrize("decision", SAVED, ids=["costs", "thresholds", "guarantee"])
-def test_a_decision_comes_back_to_the_bit(decision):
-    text = json.dumps(decision.to_json(), allow_nan=False)
-    assert Decision.from_json(text, RANKS) == decision
+def test_a_decision_comes_back_to_the_bit(decision, tmp_path):
+    path = tmp_path / "decision.json"
+    assert Decision.read(path, RANKS) is None
+    files.write_sealed(path, decision.to_json())
+    assert Decision.read(path, RANKS) == decision
     assert decision.describe()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"colour": "red"}, "something about colour"),
-        ({"temperature": "hot"}, "'hot' is no number"),
+        ({"temperature": "hot"}, "temperature is 'hot', not float"),
         ({"temperature": 0}, "temperature is 0"),
-        ({"temperature": True}, "True is no number"),
-        (
-            {"ranks": ["0", "1", "2"]},
-            "ranks 0, 1, 2, but the run has 0, 1, 2, 3",
-        ),
+        ({"temperature": True}, "temperature is True, not float"),
+        ({"ranks": ["0", "1", "2"]}, "ranks 0, 1, 2, but the run has 0, 1, 2, 3"),
         ({"ranks": ["0", "1", "2", "3", "five"]}, "but the run has"),
-        ({"ranks": [0, 1, 2, 3, 4]}, "rank 0 is no name"),
+        ({"ranks": [0, 1, 2, 3, 4]}, "ranks[0] is 0, not str"),
         ({"thresholds": {"1|3": 0.5}}, "about the boundaries 1|3; there are 0|1"),
         ({"thresholds": {}}, "about the boundaries"),
         ({"thresholds": {"1|2": 1.5}}, "wanted a probability"),
-        ({"thresholds": {"1|2": None}}, "None is no number"),
-        ({"thresholds": [0.5]}, "cannot be read"),
-        ({"guarantee": 1}, "true or false"),
-        ({"max_missed": 5}, "max_missed is 5"),
-        ({"costs": {"1|2": {"missed": 1, "false_alarm": 1}}}, "something about"),
+        ({"thresholds": {"1|2": None}}, "thresholds.1|2 is None, not float"),
+        ({"thresholds": [0.5]}, "not an object"),
+        ({"guarantee": 1}, "guarantee is 1, not bool"),
+        ({"max_missed": {"1|2": 5}}, "wanted a share"),
+        ({"max_missed": {"0|1": 0.1}}, "wanted a share"),
+        ({"costs": {"1|2": [1, 1]}}, "either costs or thresholds"),
+        ({"thresholds": None, "costs": {"1|2": [0, 1]}}, "wanted two numbers"),
+        ({"thresholds": None, "costs": {"1|2": 5}}, "not a list"),
     ],
 )
-def test_a_decision_that_is_none_is_refused(changes, message):
-    text = json.dumps(SAVED[1].to_json() | changes)
-    with pytest.raises(ValueError, match="decide") as caught:
-        Decision.from_json(text, RANKS)
+def test_a_decision_that_is_none_is_refused(changes, message, tmp_path):
+    path = tmp_path / "decision.json"
+    files.write_sealed(path, SAVED[1].to_json() | changes)
+    with pytest.raises(ValueError, match="no decision for this run.*decide") as caught:
+        Decision.read(path, RANKS)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '["costs"]', "{}"])
-def test_a_text_that_is_no_decision_is_refused(text):
-    with pytest.raises(ValueError, match="cannot be read.*launch.py decide"):
-        Decision.from_json(text, RANKS)
-
-
-@pytest.mark.parametrize(
-    "costs",
-    [{"1|2": {"missed": 0, "false_alarm": 1}}, {"1|2": {"missed": 1}}, {"1|2": 5}],
-)
-def test_costs_that_are_none_are_refused(costs):
-    fields = SAVED[0].to_json() | {"costs": costs}
-    with pytest.raises(ValueError, match="cannot be read"):
-        Decision.from_json(json.dumps(fields), RANKS)
+    path.write_text("[]")
+    with pytest.raises(files.Damaged, match="damaged.*launch.py decide"):
+        Decision.read(path, RANKS)
 
 
 def test_either_costs_or_thresholds():

@@ -184,8 +184,7 @@ def test_unsigned_labels_do_not_wrap():
 
 
 def test_boundaries_that_matter():
-    crossed = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
-    rates = {name: {"crossing_rate": rate} for name, rate in crossed.items()}
+    rates = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
     assert metrics.boundaries_that_matter(rates, ["d", "a"]) == ["a", "d"]
     assert metrics.boundaries_that_matter(rates, []) == ["c", "d", "e"]
     assert metrics.boundaries_that_matter(rates, list("abcde")) == ["a", "b", "c"]

@@ -10,7 +10,7 @@ import pytest
 from damage import biggest, flip
 from tiny_runs import clean
 
-from cloc_jax.report import finished_run
+from cloc_jax.report import evaluation
 from cloc_jax.runtime import checkpoint, errors
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
@@ -153,12 +153,12 @@ def test_a_full_disk_never_leaves_a_finished_run_with_a_cut_picture(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError) as caught:
-        finished_run.write_results(TrainedRun(config, run, parts), parts)
+        evaluation.write_results(TrainedRun(config, run, parts), parts)
     monkeypatch.undo()
     assert caught.value.filename and not run.metrics.exists()
     assert not list(run.path.rglob("*.part"))
     pictures = sorted(run.path.glob("*.png"))
     for path in pictures:
         assert path.read_bytes().endswith(b"IEND\xaeB`\x82"), path
-    finished_run.write_results(TrainedRun(config, run, parts), parts)
+    evaluation.write_results(TrainedRun(config, run, parts), parts)
     assert run.is_finished() and len(list(run.path.glob("*.png"))) > len(pictures)

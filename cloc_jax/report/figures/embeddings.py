@@ -3,7 +3,7 @@
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from cloc_jax.report.figures import style
 from cloc_jax.runtime import environment
@@ -23,42 +22,34 @@ MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
 MAX_NAME = 14  # letters of a rank that has room beside its centroid
 PANEL = 3.9  # inches of a map's side, about
 
+Embedded = tuple[np.ndarray, np.ndarray]  # [point, dim], and the label of each
+
 _umap_lock = threading.Lock()
 
 
 def embedding(
-    path: str | os.PathLike,
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    ranks: Sequence[str],
-    split_names: Sequence[str] | None = None,
+    path: str | os.PathLike, splits: Mapping[str, Embedded], ranks: Sequence[str]
 ) -> None:
     """Saves a map of the embeddings; see `embedding_figure`."""
-    style.save(embedding_figure(embeddings, labels, ranks, split_names), path)
+    style.save(embedding_figure(splits, ranks), path)
 
 
-def embedding_figure(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    ranks: Sequence[str],
-    split_names: Sequence[str] | None = None,
-) -> Figure:
+def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Figure:
     """Embeddings in the plane, coloured by rank: UMAP (by cosine) above PCA.
 
-    Both are made of all embeddings together, so that splits, one name a point, can be
-    compared; each has a column of its own. The centroids of the ranks are joined in
-    order. Of a split with more than MAX_POINTS points some are drawn, always the same
-    ones. Fewer than MIN_UMAP_POINTS, and those on one line, have no UMAP.
+    Both are made of all splits together, so that splits can be compared; each has a
+    column of its own. The centroids of the ranks are joined in order. Of a split with
+    more than MAX_POINTS points some are drawn, always the same ones. Fewer than
+    MIN_UMAP_POINTS, and those on one line, have no UMAP.
     """
-    vectors = np.asarray(embeddings, np.float32)  # [point, dim]
-    classes = np.asarray(labels)  # [point]
-    splits = None if split_names is None else np.asarray(split_names)
-    _check_embeddings(vectors, classes, ranks, splits)
-    splits = np.full(len(classes), "") if splits is None else splits
-    names = list(dict.fromkeys(splits.tolist()))
-    totals = {name: int(np.sum(splits == name)) for name in names}
-    chosen = np.concatenate([_sampled(np.flatnonzero(splits == n)) for n in names])
-    vectors, classes, splits = vectors[chosen], classes[chosen], splits[chosen]
+    chosen = {name: _sampled(len(labels)) for name, (_, labels) in splits.items()}
+    vectors = np.concatenate(
+        [np.asarray(splits[name][0], np.float32)[some] for name, some in chosen.items()]
+    )  # [point, dim]
+    if not np.all(np.isfinite(vectors)):
+        raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
+    classes = np.concatenate([splits[name][1][some] for name, some in chosen.items()])
+    column = np.repeat(np.arange(len(splits)), [len(some) for some in chosen.values()])
 
     components, share = _pca(vectors)
     maps = {f"PCA ({100 * share:.0f}% of the variance)": components}
@@ -70,24 +61,22 @@ def embedding_figure(
     else:
         maps = {"UMAP": _umap(vectors, components)} | maps
 
-    width = 4.1 * len(names) + 1.2 + 0.085 * max(len(_short(rank)) for rank in ranks)
+    width = 4.1 * len(splits) + 1.2 + 0.085 * max(len(_short(rank)) for rank in ranks)
     figure = style.new_figure(width, 4.1 * len(maps) + 0.7)
     grid = figure.subplots(
-        len(maps), len(names), sharex="row", sharey="row", squeeze=False
+        len(maps), len(splits), sharex="row", sharey="row", squeeze=False
     )
     colours = style.rank_colours(len(ranks))
     for row, (kind, points) in zip(grid, maps.items(), strict=True):
         row[0].set_ylabel(kind)
-        for axes, name in zip(row, names, strict=True):
-            own = splits == name
-            _draw(axes, points[own], classes[own], colours)
-        for axes, name in zip(row, names, strict=True):
-            own = splits == name  # the columns now have their common limits
-            _name_centroids(axes, points[own], classes[own], ranks)
-    for axes, name in zip(grid[0], names, strict=True):
-        drawn = int(np.sum(splits == name))
-        of = f" of {totals[name]:,}" if totals[name] > drawn else ""
-        text = f"{name}: {drawn:,}{of} images".removeprefix(": ")
+        for i, axes in enumerate(row):
+            _draw(axes, points[column == i], classes[column == i], colours)
+        for i, axes in enumerate(row):  # the columns now have their common limits
+            _name_centroids(axes, points[column == i], classes[column == i], ranks)
+    for axes, (name, some) in zip(grid[0], chosen.items(), strict=True):
+        total = len(splits[name][1])
+        of = f" of {total:,}" if total > len(some) else ""
+        text = f"{name}: {len(some):,}{of} images"
         axes.set_title(text, fontsize=11, parse_math=False)
     bar = style.colour_bar(
         figure, grid, ListedColormap(colours), [_short(rank) for rank in ranks]
@@ -101,10 +90,10 @@ def _short(rank: str) -> str:
     return style.short(rank, 22)
 
 
-def _sampled(items: np.ndarray) -> np.ndarray:
-    if len(items) <= MAX_POINTS:
-        return items
-    return np.random.default_rng(0).choice(items, MAX_POINTS, replace=False)
+def _sampled(count: int) -> np.ndarray:
+    if count <= MAX_POINTS:
+        return np.arange(count)
+    return np.random.default_rng(0).choice(count, MAX_POINTS, replace=False)
 
 
 def _draw(
@@ -200,29 +189,6 @@ def _centroids(
     """The ranks that are present, and the mean [rank, 2] of each."""
     present = [i for i in range(num_ranks) if np.any(labels == i)]
     return present, np.array([points[labels == i].mean(axis=0) for i in present])
-
-
-def _check_embeddings(
-    embeddings: np.ndarray,
-    labels: np.ndarray,
-    ranks: Sequence[str],
-    splits: np.ndarray | None,
-) -> None:
-    if embeddings.ndim != 2 or embeddings.size == 0:
-        raise ValueError(f"embeddings have shape {embeddings.shape}; wanted [N, D].")
-    for name, values in (("labels", labels), ("split_names", splits)):
-        if values is not None and values.shape != embeddings.shape[:1]:
-            raise ValueError(
-                f"{name} has shape {values.shape}; wanted one for each of the "
-                f"{len(embeddings)} embeddings."
-            )
-    if labels.min() < 0 or labels.max() >= len(ranks):
-        raise ValueError(
-            f"labels go from {labels.min()} to {labels.max()}; with {len(ranks)} ranks "
-            f"they must lie in 0 .. {len(ranks) - 1}."
-        )
-    if not np.all(np.isfinite(embeddings)):
-        raise ValueError("embeddings hold NaN or infinity; the run has diverged.")
 
 
 def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:

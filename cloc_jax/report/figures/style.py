@@ -3,7 +3,7 @@
 import io
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -79,60 +79,6 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e3e8ec", linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def name_ends(
-    axes: Axes,
-    ends: Sequence[tuple[float, float]],
-    names: Sequence[str],
-    colours: Iterable[Any],
-) -> None:
-    """Writes a name right of each line, pushed apart, joined to the line's end.
-
-    Needs the axes' final limits.
-    """
-    to_share = axes.transScale + axes.transLimits  # of the axes' width and height
-    shares = [to_share.transform(end)[1] for end in ends]
-    heights = spread(shares, 0.065, 0.0, 1.0)
-    for name, end, height, colour in zip(names, ends, heights, colours, strict=True):
-        axes.annotate(
-            name,
-            end,
-            (1.05, height),
-            textcoords=axes.transAxes,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.8,
-                "relpos": (0, 0.5),
-                "shrinkA": 2,
-            },
-            annotation_clip=False,
-            color=INK,
-            fontsize=10,
-            va="center",
-            parse_math=False,
-        )
-
-
-def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """The values, moved as little as is needed to lie at least `gap` apart.
-
-    They stay between `low` and `high` when there is room for all.
-    """
-    from sklearn import isotonic  # late: it takes a second, and few pictures need it
-
-    order = np.argsort(values, kind="stable")
-    steps = gap * np.arange(len(order))
-    # Least squares under y[i + 1] >= y[i] + gap is isotonic once the steps are off.
-    placed = steps + isotonic.isotonic_regression(
-        np.array(values, np.float64)[order] - steps,
-        y_min=low,
-        y_max=max(low, high - steps[-1]),
-    )
-    result = np.empty_like(placed)
-    result[order] = placed
-    return result.tolist()
 
 
 def colour_bar(

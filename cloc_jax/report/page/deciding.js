@@ -7,15 +7,11 @@ const SPOKEN_AFTER = 400; // milliseconds, so that a moving slider does not chat
 const deciding = {
   element: document.getElementById("deciding"),
   before: null, // the run's own confusion matrix
+  saved: null, // labels of the saved decision
   cells: [],
   curves: [],
   timer: 0,
 };
-
-/** The cost at a step of the slider: twelve to a factor of ten, in two digits. */
-function costAt(step) {
-  return Number((10 ** (step / 12)).toPrecision(2));
-}
 
 /** A flag of a command, its value quoted for a shell where it has to be. */
 function flag(name, value) {
@@ -37,75 +33,100 @@ function controls(of) {
     .filter(({ row }) => row.querySelector("[name=on]").checked);
 }
 
-function numberIn(row, name) {
-  const text = row.querySelector(`[name=${name}]`).value;
-  return text === "" ? NaN : Number(text);
-}
-
 function shareIn(row) {
-  return Number((numberIn(row, "share") / 100).toPrecision(12));
+  const text = row.querySelector("[name=share]").value;
+  return text === "" ? NaN : Number((Number(text) / 100).toPrecision(12));
 }
 
 /** Labels, a command and sentences for what the controls say; throws for people. */
 function decision() {
   const chosen = mode();
-  const command = [run.deciding.command];
+  const command = run.deciding.command;
   for (const boundary of boundaries) boundary.threshold = undefined;
+  if (chosen === "saved") {
+    const said = ["The saved decision, described below, chooses the labels."];
+    return { labels: deciding.saved, command: "", said };
+  }
   if (chosen === "run") {
-    const isSaved = run.deciding.saved !== null;
     return {
       labels: images.predicted,
-      command: isSaved ? `${command[0]} --remove` : "",
-      said: isSaved
+      command: deciding.saved ? `${command} --remove` : "",
+      said: deciding.saved
         ? ["The run’s own labels, without the saved decision."]
         : ["These are the run’s own labels; there is nothing to keep yet."],
     };
   }
   const rows = controls(chosen);
   if (!rows.length) throw new Error("Tick a boundary to decide at.");
-  return chosen === "missed" ? byShare(rows, command) : byCost(rows, command);
+  return chosen === "missed" ? byShare(rows, command) : byCost(rows[0], command);
+}
+
+/** The step of a slider that a share leads to; throws for people. */
+function stepAt({ name, steps }, split, share) {
+  const { shares } = steps[split];
+  const isGuaranteed = split === "calibration";
+  const source = isGuaranteed ? "calibration" : "validation";
+  if (!(share >= 0 && share < 1)) {
+    throw new Error(`The share that may be missed at ${name} must be from 0 and below 100%.`);
+  }
+  if (!shares.length) throw new Error(`No ${source} image is truly above ${name}.`);
+  const step = shares.findLastIndex((used) => used <= share);
+  if (step < 0) {
+    const least = Math.ceil(1e4 * shares[0]) / 100;
+    throw new Error(
+      `With ${shares.length} calibration images above ${name}, no less than ` +
+        `${general(least)}% missed can be guaranteed there.`,
+    );
+  }
+  return step;
 }
 
 function byShare(rows, command) {
   const box = deciding.element.querySelector("[name=guarantee]");
-  const isGuaranteed = Boolean(box?.checked);
-  const split = isGuaranteed ? "calibration" : "val";
+  const split = box?.checked ? "calibration" : "val";
+  const words = [command];
   const said = [];
+  const moved = new Map(); // by boundary, its step and what images pass
   for (const { row, boundary } of rows) {
     const share = shareIn(row);
-    const { name, fit } = boundary;
-    boundary.threshold = fitThreshold(fit[split], name, share, isGuaranteed);
-    command.push(flag("--boundary", name), flag("--max-missed", String(share)));
+    const { name, steps } = boundary;
+    const step = stepAt(boundary, split, share);
+    const { thresholds, passed } = steps[split];
+    moved.set(boundary, { step, passed });
+    boundary.threshold = thresholds[step];
+    words.push(flag("--boundary", name), flag("--max-missed", String(share)));
     said.push(
       `Above ${name} where the probability of that is over ` +
-        `${Number(boundary.threshold.toPrecision(4))}, from ` +
-        `${fit[split].above.length} ${isGuaranteed ? "calibration" : "validation"} ` +
-        "images above it.",
+        `${Number(boundary.threshold.toPrecision(4))}, from ${thresholds.length} ` +
+        `${split === "val" ? "validation" : "calibration"} images above it.`,
     );
   }
   const temperature = Number(run.deciding.temperature.toPrecision(3));
   said.push(`Probabilities at temperature ${temperature}.`);
-  if (isGuaranteed) command.push("--guarantee");
-  const moved = rows.map(({ boundary }) => boundary);
-  const labels = byThresholds(images.probabilities, ranks.length, moved);
-  return { labels, command: command.join(" "), said };
+  if (split === "calibration") words.push("--guarantee");
+  const labels = new images.predicted.constructor(images.count);
+  for (let i = 0; i < images.count; i++) {
+    let sidesOf = 0; // each boundary free, below or above, as page_data.py counts them
+    for (const boundary of boundaries) {
+      const at = moved.get(boundary);
+      sidesOf = 3 * sidesOf + (at ? (at.step < at.passed[i] ? 2 : 1) : 0);
+    }
+    labels[i] = sides.tables[sides.index[sidesOf]][i];
+  }
+  return { labels, command: words.join(" "), said };
 }
 
-function byCost(rows, command) {
-  const missed = ranks.slice(1).map(() => 1);
-  const alarm = ranks.slice(1).map(() => 1);
-  for (const { row, boundary } of rows) {
-    const costs = [numberIn(row, "missed"), numberIn(row, "alarm")];
-    if (!costs.every((cost) => cost > 0 && Number.isFinite(cost))) {
-      throw new Error(`The costs at ${boundary.name} must be numbers above 0.`);
-    }
-    [missed[boundary.h], alarm[boundary.h]] = costs;
-    command.push(flag("--cost", `${boundary.name}=${costs.join(":")}`));
-  }
-  const costs = costMatrix(missed, alarm);
-  const labels = leastCost(images.probabilities, ranks.length, costs);
-  const said = ["The label with the least expected cost; other boundaries cost 1."];
-  return { labels, command: command.join(" "), said };
+function byCost({ row, boundary }, command) {
+  const position = Number(row.querySelector("[type=range]").value);
+  const cost = run.deciding.costs[position];
+  return {
+    labels: boundary.by_cost[position],
+    command: `${command} ${flag("--cost", `${boundary.name}=${cost}:1`)}`,
+    said: [
+      `A missed image at ${boundary.name} costs ${cost}, any other mistake 1 for each ` +
+        "boundary crossed; the label with the least expected cost is chosen.",
+    ],
+  };
 }
 
 // --- what follows ---
@@ -299,12 +320,12 @@ function setShare(row, share) {
   slider.setAttribute("aria-valuetext", `${general(100 * share)} percent`);
 }
 
-function setCost(row, missed, alarm) {
-  row.querySelector("[name=missed]").value = missed;
-  row.querySelector("[name=alarm]").value = alarm;
+function setCost(row, position) {
+  const cost = run.deciding.costs[position];
+  row.querySelector("output").textContent = general(cost);
   const slider = row.querySelector("[type=range]");
-  slider.value = Math.round(12 * Math.log10(missed));
-  slider.setAttribute("aria-valuetext", `costs ${general(missed)}`);
+  slider.value = position;
+  slider.setAttribute("aria-valuetext", `costs ${general(cost)}`);
 }
 
 /** Brings slider and number of a control together, and the decision after them. */
@@ -312,15 +333,14 @@ function controlMoved({ target }) {
   const of = target.closest("[data-mode]")?.dataset.mode;
   const row = target.closest(".control");
   if (row && target.type === "range") {
-    const value = Number(target.value);
-    if (of === "missed") setShare(row, Number(value.toPrecision(12)));
-    else setCost(row, costAt(value), numberIn(row, "alarm") || 1);
+    if (of === "missed") setShare(row, Number(Number(target.value).toPrecision(12)));
+    else setCost(row, Number(target.value));
   } else if (row && target.type === "number") {
-    const slider = row.querySelector("[type=range]");
-    if (of === "missed") slider.value = shareIn(row);
-    else slider.value = Math.round(12 * Math.log10(numberIn(row, "missed") || 1));
+    row.querySelector("[type=range]").value = shareIn(row);
   }
-  if (row && target.type !== "checkbox") row.querySelector("[name=on]").checked = true;
+  if (row && !["checkbox", "radio"].includes(target.type)) {
+    row.querySelector("[name=on]").checked = true;
+  }
   if (of) deciding.element.querySelector(`[name=mode][value=${of}]`).checked = true;
   markMode();
   refreshDecision();
@@ -330,24 +350,6 @@ function markMode() {
   for (const part of deciding.element.querySelectorAll("[data-mode]")) {
     part.classList.toggle("chosen", part.dataset.mode === mode());
   }
-}
-
-/** Sets the controls to the saved decision, if there is one. */
-function showSaved() {
-  const { saved } = run.deciding;
-  if (!saved) return;
-  deciding.element.querySelector(`[name=mode][value=${saved.mode}]`).checked = true;
-  const rows = deciding.element.querySelectorAll(`[data-mode=${saved.mode}] .control`);
-  [...rows].forEach((row, n) => {
-    const { name } = boundaries[n];
-    const value = (saved.targets ?? saved.costs)[name];
-    row.querySelector("[name=on]").checked = value !== undefined;
-    if (value === undefined) return;
-    if (saved.mode === "missed") setShare(row, value);
-    else setCost(row, ...value);
-  });
-  const box = deciding.element.querySelector("[name=guarantee]");
-  if (box && saved.guarantee) box.checked = true;
 }
 
 async function copyCommand({ target }) {
@@ -372,9 +374,11 @@ function startDeciding() {
     setShare(row, 0.05);
   }
   for (const row of deciding.element.querySelectorAll("[data-mode=cost] .control")) {
-    setCost(row, 1, 1);
+    setCost(row, run.deciding.costs.indexOf(1));
   }
-  showSaved();
+  if (run.deciding.saved) deciding.saved = decodedLabels(run.deciding.saved);
+  const start = deciding.saved ? "saved" : "run";
+  deciding.element.querySelector(`[name=mode][value=${start}]`).checked = true;
   markMode();
   deciding.element.querySelector("form").addEventListener("input", controlMoved);
   deciding.element

@@ -1,15 +1,21 @@
-// Plots with values below them, for mouse and arrow keys; the pictures of the run stay
-// in the page for print and where no script runs.
+// Plots with values below them, for mouse and arrow keys.
 
 // Okabe and Ito's colours, which colour-blind readers can tell apart.
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 const INK = "#22303c";
 const FAINT = "#dfe5ea";
+const MOST_NAMED = 12; // lines with a colour and a name of their own
 const DASHES = [[], [8, 4], [2, 3]]; // a second difference, beside colour
 
 const share = (x) => `${fixed(100 * x, 1)}%`;
 const shortShare = (x) => `${general(100 * x)}%`;
 const SHARES = { formatX: share, formatY: share, tickX: shortShare, tickY: shortShare };
+
+/** A colour for each line: those above, or along a scale where there are many. */
+function colourOf(n, count) {
+  if (count <= MOST_NAMED) return COLOURS[n % COLOURS.length];
+  return `hsl(${Math.round(280 - (230 * n) / (count - 1))} 60% 45%)`;
+}
 
 function axis(label, format, size) {
   return {
@@ -32,8 +38,10 @@ function axis(label, format, size) {
 function drawPlot(place, asked) {
   const { title, x, xLabel, yLabel, lines, formatX, formatY, draw } = asked;
   const { tickX, tickY } = asked; // how axes write numbers, where that is shorter
+  const isMany = lines.length > MOST_NAMED;
   const options = {
     title,
+    legend: { show: !isMany },
     width: 300,
     height: 300,
     scales: {
@@ -49,13 +57,15 @@ function drawPlot(place, asked) {
       { label: xLabel, value: (_, v) => (v == null ? DASH : formatX(v)) },
       ...lines.map((line, n) => ({
         label: line.name,
-        stroke: line.colour ?? COLOURS[n % COLOURS.length],
-        width: line.isPoints || line.isUnseen ? 0 : 2,
-        dash: line.dash ?? DASHES[Math.trunc(n / COLOURS.length) % DASHES.length],
+        stroke: line.colour ?? colourOf(n, lines.length),
+        width: line.isPoints || line.isUnseen ? 0 : isMany ? 1 : 2,
+        dash:
+          line.dash ??
+          (isMany ? [] : DASHES[Math.trunc(n / COLOURS.length) % DASHES.length]),
         points: {
-          show: !line.isUnseen && (line.isPoints || x.length <= 40),
+          show: !line.isUnseen && !isMany && (line.isPoints || x.length <= 40),
           size: line.isPoints ? 9 : 5,
-          fill: line.colour ?? COLOURS[n % COLOURS.length],
+          fill: line.colour ?? colourOf(n, lines.length),
         },
         value: (_, v) => (v == null ? DASH : formatY(v)),
         spanGaps: true,
@@ -154,36 +164,17 @@ function drawCalibration(place, panels) {
   }
 }
 
-/** What each threshold at a boundary gives on the images shown: [missed, alarms]. */
-function tradeOffs({ h, above }) {
-  const order = Array.from(above.keys()).sort((a, b) => above[a] - above[b]);
-  const isAbove = (i) => images.truth[i] > h;
-  const total = order.filter(isAbove).length;
-  let [missed, alarms] = [0, order.length - total];
-  const alarmsAt = new Map([[0, alarms]]); // the fewest for each number missed
-  order.forEach((i, n) => {
-    if (isAbove(i)) missed += 1;
-    else alarms -= 1;
-    const isTied = n + 1 < order.length && above[order[n + 1]] === above[i];
-    if (!isTied) alarmsAt.set(missed, alarms);
-  });
-  const points = [...alarmsAt];
-  const step = Math.ceil(points.length / 400);
-  const some = points.filter((_, n) => n % step === 0 || n === points.length - 1);
-  return { points: some, above: total, below: order.length - total };
-}
-
 /** Draws the trade-off of a boundary; the plot returned marks `now` and `before`. */
 function drawTradeOff(place, boundary) {
-  const { points, above, below } = tradeOffs(boundary);
+  const { missed, alarms, above, below } = boundary.curve;
   if (!above || !below) return null;
   const marks = { before: null, now: null };
   const plot = drawPlot(place, {
     title: `At ${boundary.name}`,
-    x: points.map(([missed]) => missed / above),
+    x: missed.map((count) => count / above),
     xLabel: "Missed",
     yLabel: "False alarms",
-    lines: [{ name: "False alarms", values: points.map(([, alarms]) => alarms / below) }],
+    lines: [{ name: "False alarms", values: alarms.map((count) => count / below) }],
     ...SHARES,
     draw: (u) => {
       const isClose = marks.now && Math.abs(marks.now[0] - marks.before[0]) < 0.15;
@@ -219,7 +210,7 @@ function drawMark(u, at, colour, text, down) {
   ctx.restore();
 }
 
-/** Puts plots where the page has places for them, and their pictures out of sight. */
+/** Puts plots where the page has places for them. */
 function startPlots() {
   for (const place of document.querySelectorAll("[data-plots]")) {
     const names = place.dataset.plots.split(" ").filter((name) => run.plots[name]);
@@ -229,7 +220,5 @@ function startPlots() {
       if (name === "calibration") drawCalibration(place, run.plots[name]);
       else drawEpochs(place, run.plots[name]);
     }
-    const picture = place.nextElementSibling;
-    if (picture?.matches("figure")) picture.classList.add("for-print");
   }
 }

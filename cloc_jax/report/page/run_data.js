@@ -11,17 +11,21 @@ function decoded(text, Kind) {
   return new Kind(bytes.buffer); // little-endian, as all browsers are
 }
 
+/** Labels, one for each image: bytes unless there are very many ranks. */
+const decodedLabels = (text) =>
+  decoded(text, ranks.length <= 256 ? Uint8Array : Uint16Array);
+
 /** Images of the split that is shown; null where the run has no list of them. */
 const images = run.images && {
   names: run.images.names,
   count: run.images.names.length,
-  truth: decoded(run.images.true, Uint16Array),
-  predicted: decoded(run.images.predicted, Uint16Array),
+  truth: decodedLabels(run.images.true),
+  predicted: decodedLabels(run.images.predicted),
   probabilities:
-    run.images.probabilities && decoded(run.images.probabilities, Float64Array),
+    run.images.probabilities && decoded(run.images.probabilities, Float32Array),
   sets: run.images.sets && {
-    low: decoded(run.images.sets.low, Uint16Array),
-    high: decoded(run.images.sets.high, Uint16Array),
+    low: decodedLabels(run.images.sets.low),
+    high: decodedLabels(run.images.sets.high),
     coverage: run.images.sets.coverage,
   },
   thumbnails: run.thumbnails,
@@ -29,20 +33,26 @@ const images = run.images && {
 };
 if (images) images.labels = images.predicted;
 
-/** Boundaries with a slider, with scores sorted as thresholds need them. */
+/** Boundaries with a slider, and what its positions lead to; see page_data.py. */
 const boundaries = (run.deciding?.boundaries ?? []).map((row) => ({
-  name: row.name,
-  h: row.h,
-  above: decoded(row.above, Float64Array),
-  fit: Object.fromEntries(
-    Object.entries(row.fit).map(([split, { scores, is_above }]) => {
-      const all = decoded(scores, Float64Array);
-      const isAbove = decoded(is_above, Uint8Array);
-      const above = all.filter((_, i) => isAbove[i]).sort();
-      return [split, { above, all: all.sort() }];
-    }),
+  ...row,
+  above: decoded(row.above, Float32Array),
+  by_cost: row.by_cost.map(decodedLabels),
+  steps: Object.fromEntries(
+    Object.entries(row.steps).map(([split, { shares, thresholds, passed }]) => [
+      split,
+      {
+        shares: decoded(shares, Float64Array),
+        thresholds: decoded(thresholds, Float64Array),
+        passed: decoded(passed, Uint32Array),
+      },
+    ]),
   ),
 }));
+const sides = run.deciding && {
+  index: run.deciding.sides.index,
+  tables: run.deciding.sides.tables.map(decodedLabels),
+};
 
 /** The probability of an image's rank; NaN without probabilities. */
 function probability(i, rank) {
