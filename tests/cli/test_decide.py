@@ -3,12 +3,10 @@
 import os
 
 import pytest
-from drawn_probabilities import drawn
+from finished_runs import change_results, finished_run
 from launching import ROOT, launch, launched, run_code
 
 from cloc_jax.cli import decide, decision_effects
-from cloc_jax.runtime import files
-from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     calibration,
     conformal_sets,
@@ -17,28 +15,24 @@ from cloc_jax.scoring import (
     predictions,
 )
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.predictions import Predictions
 
 RANKS = ["0", "1", "2", "3", "4"]
 
 
 def make_run(path, *, splits=("val", "test"), critical=("1|2",), has_chances=True):
-    """A finished run as far as `decide` looks at it, too sure of itself."""
-    path.mkdir()
-    found, scores = {}, {}
-    for seed, split in enumerate(splits):
-        p, true = drawn(seed, count=400)
-        p = p**2 / (p**2).sum(1, keepdims=True)
-        items = [f"{split}-{i}.png" for i in range(len(true))]
-        labels = p.argmax(1)
-        found[split] = Predictions(items, true, labels, p if has_chances else None)
-        scores[split] = metrics.ordinal_metrics(true, labels, RANKS)
-    predictions.write(path / predictions.NAME, found, RANKS)
-    files.write_sealed(path / "config.json", {})
-    files.write_sealed(path / "dataset.json", {"ranks": RANKS})
-    saved = {"ranks": RANKS, "critical": list(critical), "method": "cloc"}
-    files.write_sealed(path / "metrics.json", saved | {"final": scores})
-    return RunFolder(path)
+    """A finished run, too sure of itself, whose files a test may change."""
+    folder = finished_run(
+        path,
+        ranks=RANKS,
+        splits=splits,
+        critical=critical,
+        has_probabilities=has_chances,
+        count=400,
+        shown=0,
+        pictures=(),
+    )
+    change_results(folder, files={})  # no checksum of predictions.csv
+    return folder
 
 
 @pytest.fixture
