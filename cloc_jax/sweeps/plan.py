@@ -85,7 +85,7 @@ def plan_runs(
         for name, value in overrides.items():
             set_value(own, name, value)
         for other in set(defaults) - {"name", own.method.name}:
-            own.method[other] = defaults[other]  # of other methods of the sweep
+            own.method[other] = copy.deepcopy(defaults[other])  # of other runs
         check_settings(own)
         name = run_name(setting.name, seed, fold if folds else None)
         plans.append(Plan(name, setting.name, overrides, own))
@@ -173,16 +173,24 @@ def value_of(text: str) -> Any:
 
 def combinations(vary: Sequence[str]) -> list[Setting]:
     """Every combination of the values of `vary`, each as "method.cloc.weight=0.5;1"."""
-    varied = [_parse(text) for text in vary]
-    names = [name for name, _ in varied]
-    if len(set(names)) < len(names) or set(names) & {SEED, FOLD}:
-        raise ValueError(
-            f"--vary names {', '.join(names)}; give each setting once, seeds by "
-            "--seeds and folds by --folds."
-        )
+    varied: dict[str, list[str]] = {}
+    for text in vary:
+        name, _, values = text.partition("=")
+        name = name.strip().removeprefix("config.")
+        if name in (*varied, SEED, FOLD):
+            raise ValueError(
+                f"--vary names {name}; give each setting once, seeds by --seeds and "
+                "folds by --folds."
+            )
+        varied[name] = [v.strip() for v in values.split(";") if v.strip()]
+        if not varied[name]:
+            raise ValueError(
+                f"--vary is {text!r}; write a setting and its values with semicolons "
+                "between them, such as --vary='method.cloc.weight=0.5;1;2'."
+            )
     settings = []
-    for texts in itertools.product(*(values for _, values in varied)):
-        pairs = list(zip(names, texts, strict=True))
+    for texts in itertools.product(*varied.values()):
+        pairs = list(zip(varied, texts, strict=True))
         short = ",".join(f"{name.split('.')[-1]}={text}" for name, text in pairs)
         settings.append(Setting(short, {name: value_of(text) for name, text in pairs}))
     return settings
@@ -206,14 +214,3 @@ def folds_of(dataset: str, text: str) -> list[int]:
             "between them."
         )
     return [known[word] for word in words]
-
-
-def _parse(text: str) -> tuple[str, list[str]]:
-    name, separator, values = text.partition("=")
-    listed = [v.strip() for v in values.split(";") if v.strip()]
-    if not separator or not listed:
-        raise ValueError(
-            f"--vary is {text!r}; write a setting and its values with semicolons "
-            "between them, such as --vary='method.cloc.weight=0.5;1;2'."
-        )
-    return name.strip().removeprefix("config."), listed

@@ -8,7 +8,6 @@ where it was interrupted.
 import importlib.util
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -69,20 +68,22 @@ def sweep(
       per: a setting of `vary`; the best is chosen for each of its values.
     """
     settings = combinations(vary)
-    choice.check(choose, per, settings, config.data.critical)
+    if choose or per:
+        choice.check(choose, per, settings, config.data.critical)
     chosen = folds_of(config.data.name, folds)
     plans = plan_runs(config, settings, seeds=seeds, folds=chosen)
     train_runs(plans, folder, options)
     found = summary.summarize(folder, plans, is_choosing=bool(choose))
-    best, about = list[results.SummaryCell](), dict[str, Any]()
+    plain = found.to_json()
     if choose:
         found, best = choice.rank(found, choose, per)
-        about = choice.to_json(best, choose, per)
-    files.write_sealed(folder / "summary.json", found.to_json() | about)
+        plain = found.to_json() | choice.to_json(best, choose, per)
+    files.write_sealed(folder / "summary.json", plain)
     summary.write_csv(folder / "summary.csv", found)
     summary.show(found, choose)
     console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
-    choice.write_configs(folder, best, config, choose=choose, per=per)
+    if choose:
+        choice.write_configs(folder, best, config, choose=choose, per=per)
     return found
 
 
