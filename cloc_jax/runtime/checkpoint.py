@@ -5,9 +5,10 @@ arrays and a small record; each is sealed with checksums once it is whole, and c
 before it is used.
 """
 
+import contextlib
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -126,14 +127,9 @@ class Checkpoints:
 
     def _restore(self, **what: Any) -> Any:
         number = self.latest()
-        try:
+        remedy = "Move it away and --resume goes on from the checkpoint before it."
+        with _readable(self._folder / str(number), remedy):
             return self._manager.restore(number, args=ocp.args.Composite(**what))
-        except Exception as error:  # whatever type orbax gives to what it finds
-            raise Damaged(
-                self._folder / str(number),
-                f"it cannot be read ({_first_line(error)})",
-                "Move it away and --resume goes on from the checkpoint before it.",
-            ) from error
 
 
 def _unusable(folder: pathlib.Path, say: Callable[[str], None]) -> list[pathlib.Path]:
@@ -191,18 +187,20 @@ def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding)
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), plain
     )
-    try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            restored = checkpointer.restore(folder.absolute(), abstract)
-    except Exception as error:  # whatever type orbax gives to what it finds
-        problem = f"it cannot be read ({_first_line(error)})"
-        raise Damaged(folder, problem, REMEDY) from error
+    with _readable(folder, REMEDY), ocp.StandardCheckpointer() as checkpointer:
+        restored = checkpointer.restore(folder.absolute(), abstract)
     return jax.tree.map(_with_keys, restored, like)
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
+@contextlib.contextmanager
+def _readable(folder: pathlib.Path, remedy: str) -> Iterator[None]:
+    """Makes any error Damaged, whatever type orbax gives to what it finds."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        problem = f"it cannot be read ({lines[0][:200]})"
+        raise Damaged(folder, problem, remedy) from error
 
 
 def _is_key(leaf: Any) -> bool:

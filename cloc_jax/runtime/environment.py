@@ -47,6 +47,18 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "cloc_jax"
 
 
+def positive_number(variable: str, default: float, unit: str) -> float:
+    """What an environment variable says; ValueError where it is no number above 0."""
+    given = os.environ.get(variable, str(default))
+    try:
+        number = float(given)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 2**20:
+        raise ValueError(f"{variable} is {given!r}; give a number of {unit} above 0.")
+    return number
+
+
 def usable_cores() -> list[int]:
     """Cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):

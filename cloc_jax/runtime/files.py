@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from cloc_jax.runtime import errors
+from cloc_jax.runtime import environment, errors
 
 PART = ".part"  # suffix of what is being written
 KEY = "integrity"  # of the checksum in a JSON object
@@ -27,7 +27,6 @@ SEAL = "checksums.json"  # in a sealed folder
 MEBIBYTE = 2**20
 _GIBIBYTE = 2**30
 UNPACKED_LIMIT = "CLOC_UNPACKED_GIB"  # environment variable
-_DEFAULT_GIB = 4.0
 _MAX_HEADER = 64 * MEBIBYTE  # read at once; a tar header can ask for any number
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -262,15 +261,7 @@ def _check_regular(path: str | pathlib.Path, status: os.stat_result) -> None:
 
 def unpacked_limit() -> int:
     """Bytes that one file may unpack to."""
-    given = os.environ.get(UNPACKED_LIMIT, str(_DEFAULT_GIB))
-    try:
-        gibibytes = float(given)
-    except ValueError:
-        gibibytes = 0.0
-    if not 0 < gibibytes < 2**20:
-        raise ValueError(
-            f"{UNPACKED_LIMIT} is {given!r}; give a number of GiB above 0."
-        )
+    gibibytes = environment.positive_number(UNPACKED_LIMIT, 4.0, "GiB")
     return int(gibibytes * _GIBIBYTE)
 
 

@@ -108,10 +108,6 @@ def test_sizes(name, width):
     assert groups == set(model.parts)  # every parameter belongs to a part
 
 
-def test_every_encoder_is_tested():
-    assert len(encoders.ENCODERS) == 7  # see test_sizes
-
-
 def test_the_average_of_vgg():
     model = shapes("vgg16", pooling="average")
     assert model.features == 512 and model.parts[-1] == "layer4"

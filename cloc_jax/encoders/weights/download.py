@@ -8,10 +8,9 @@ import contextlib
 import os
 import pathlib
 import re
-import threading
 from collections.abc import Iterator
 
-from cloc_jax.runtime import errors, files
+from cloc_jax.runtime import environment, errors, files
 from cloc_jax.runtime.console import console
 
 FILE = "model.safetensors"
@@ -68,7 +67,9 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
     if isinstance(cached, str) and _is_intact(pathlib.Path(cached), pinned):
         return pathlib.Path(cached)
     endpoint = endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    endpoint, limit = endpoint.rstrip("/"), _limit()
+    endpoint = endpoint.rstrip("/")
+    # The library limits single reads only.
+    limit = environment.positive_number(LIMIT, 3600.0, "seconds")
     url = library.hf_hub_url(repository, FILE, endpoint=endpoint)
     console.print(
         f"  downloading the weights {repository} from {endpoint}, once, into {folder}",
@@ -105,18 +106,6 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
             "something between here and the hub changes the file."
         )
     return path
-
-
-def _limit() -> float:
-    """Seconds that an answer may take in all; the library limits single reads only."""
-    given = os.environ.get(LIMIT, "3600")
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < threading.TIMEOUT_MAX:
-        raise ValueError(f"{LIMIT} is {given!r}; give a number of seconds above 0.")
-    return seconds
 
 
 def _is_intact(path: pathlib.Path, pinned: str) -> bool:
