@@ -17,7 +17,7 @@ from cloc_jax.cli import command_line
 from cloc_jax.runtime.run_folder import flatten
 
 ROOT = pathlib.Path(launch.__file__).parent
-PATTERNS = ("*.md", "docs/*.md", "data/*/README.md", "configs/**/[a-z]*.py")
+PATTERNS = ("*.md", "docs/**/*.md", "data/*/README.md", "configs/**/[a-z]*.py")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for pattern in PATTERNS

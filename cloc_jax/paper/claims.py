@@ -150,26 +150,23 @@ def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]
     other seeds and other test images (`cloc_jax.scoring.intervals`), with the
     images paired where one machine has trained both settings.
     """
-    rivals = [method for method in METHODS if method not in ("cloc", "ce")]
-    whole = [*rivals, "ce"] if summary.protocol == "whole" else []
-    fixed = summary.controlled.get(BIASED, "")
+    others = [method for method in METHODS if method != "cloc"]
+    rivals = [method for method in others if method != "ce"]
     pairs = [
-        *(("outperforms", "cloc", m, f"CLOC against {METHODS[m]}") for m in rivals),
-        ("beats_cross_entropy", "cloc", "ce", f"CLOC against {METHODS['ce']}"),
-        *(
-            ("biased_outperforms", f"{BIASED}cloc", BIASED + m, f"CLOC against {title}")
-            for m, title in METHODS.items()
-            if m in (*rivals, "ce")
-        ),
-        (
-            "biased_accuracy",
-            fixed,
-            f"{BIASED}cloc",
-            "fixed margin against learned margins",
-        ),
+        (claim, f"{kind}cloc", kind + method, f"CLOC against {METHODS[method]}")
+        for claim, kind, methods in (
+            ("outperforms", "", rivals),
+            ("beats_cross_entropy", "", ["ce"]),
+            ("biased_outperforms", BIASED, others),
+            ("whole_network", "", others if summary.protocol == "whole" else []),
+        )
+        for method in methods
+    ]
+    fixed, learned = summary.controlled.get(BIASED, ""), f"{BIASED}cloc"
+    pairs += [
+        ("biased_accuracy", fixed, learned, "fixed margin against learned margins"),
         ("own_margins", "cloc", "cloc shared", "CLOC against one shared margin"),
         ("own_margins", "cloc", "cloc ones", "CLOC against all margins 1"),
-        *(("whole_network", "cloc", m, f"CLOC against {METHODS[m]}") for m in whole),
     ]
     for claim, first, second, tried in pairs:
         if {first, second} <= set(summary.settings):

@@ -54,7 +54,6 @@ class Score:
 
     mean: float | None
     std: float | None
-    seeds: Ends
     interval: Ends
     difference: float | None
     difference_interval: Ends
@@ -314,7 +313,6 @@ def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
         scores[name] = Score(
             mean=_number(np.mean(values)),
             std=_number(np.std(values, ddof=1)) if len(values) > 1 else None,
-            seeds=_numbers(intervals.over_seeds(values)),
             interval=_numbers(intervals.percentiles(one.drawn[name])),
             difference=_number(np.mean(values) - np.mean(reference.test[name])),
             difference_interval=_numbers(apart),
