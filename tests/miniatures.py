@@ -8,21 +8,13 @@ import numpy as np
 from PIL import Image
 
 from cloc_jax.data import images
+from cloc_jax.data.layouts import official
 
 ADIENCE_HEADER = (
     "user_id\toriginal_image\tface_id\tage\tgender\tx\ty\tdx\tdy\ttilt_ang\t"
     "fiducial_yaw_angle\tfiducial_score"
 )
-AGES = [
-    "(0, 2)",
-    "(4, 6)",
-    "(8, 12)",
-    "(15, 20)",
-    "(25, 32)",
-    "(38, 43)",
-    "(48, 53)",
-    "(60, 100)",
-]
+AGES = list(official.AGES)
 
 
 def picture(path: pathlib.Path, number: int = 0, size=(12, 10), mode="RGB") -> None:

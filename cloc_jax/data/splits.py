@@ -8,6 +8,7 @@ side to the other.
 
 import collections
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -316,11 +317,8 @@ def _shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> lis
     """Notes on patients or subjects that are in two splits as shipped."""
     names = {s: {groups[item.id] for item in items} for s, items in splits.items()}
     notes = []
-    pairs = [("train", "val"), ("train", "test"), ("val", "test")]
-    pairs += [(CALIBRATION, "test")] if CALIBRATION in splits else []
-    for first, second in pairs:
-        shared = sorted(names[first] & names[second])
-        if shared:
+    for first, second in (*itertools.combinations(SPLITS, 2), (CALIBRATION, "test")):
+        if shared := sorted(names.get(first, set()) & names[second]):
             notes.append(
                 f"{len(shared)} groups (patients or subjects), such as {shared[0]}, "
                 f"are both in {first} and in {second} as shipped; scores on {second} "

@@ -64,16 +64,6 @@ def test_flips_are_exact(shape):
     np.testing.assert_array_equal(augment.apply(both, image, rng), image[::-1, ::-1])
 
 
-def test_flip_probability():
-    image = np.array([[0, 255]], np.uint8)[:, :, None]
-    rng = np.random.default_rng(0)
-    flips = [
-        augment.apply(Augment(flip_horizontal=0.3), image, rng)[0, 0, 0] == 255
-        for _ in range(2000)
-    ]
-    assert abs(np.mean(flips) - 0.3) < 0.04
-
-
 def dot(x: int, y: int, size=65) -> np.ndarray:
     image = np.zeros((size, size, 1), np.uint8)
     image[y, x] = 255
@@ -127,13 +117,6 @@ def test_perspective_moves_the_corners():
     bent = augment.matrix(change, Fixed(0.75), (40, 60))  # shifts of 0.05 of each side
     corner = bent @ (-0.5, -0.5, 1)
     np.testing.assert_allclose(corner[:2] / corner[2], (2.5, 1.5), atol=1e-4)
-
-
-def test_perspective_probability():
-    rng = np.random.default_rng(0)
-    change = Augment(perspective=0.1, perspective_probability=0.25)
-    bent = [augment.matrix(change, rng, (9, 9))[2, 0] != 0 for _ in range(2000)]
-    assert abs(np.mean(bent) - 0.25) < 0.04
 
 
 def single_parts(change: Augment) -> list[Augment]:
@@ -339,18 +322,6 @@ def test_crop_is_part_of_the_one_warp(seed):
     assert difference[~inside].max() > 10  # beyond it is image there, and mirrored here
 
 
-def test_crop_leaves_the_other_draws_alone():
-    image = smooth()
-    change = Augment(brightness=0.2)
-    bright = augment.apply(change, image, np.random.default_rng(5))
-    cut = augment.apply(
-        change._replace(random_crop=0.1), image, np.random.default_rng(5)
-    )
-    added = np.unique(bright.astype(int) - image)
-    window = augment.apply(Augment(random_crop=0.1), image, np.random.default_rng(5))
-    assert set(np.unique(cut.astype(int) - window)) <= set(added)
-
-
 # --- AutoAugment ---
 
 
@@ -398,13 +369,13 @@ def test_autoaugment_in_one_warp_equals_one_operation_after_the_other(which):
     assert difference.max() <= 4 and difference.mean() < 0.6
 
 
-def test_autoaugment_leaves_the_other_draws_alone():
+def test_a_strength_of_one_change_leaves_the_other_draws_alone():
     image = smooth()
     turned = Augment(rotate_degrees=20, brightness=0.1)
     plain = augment.apply(turned, image, np.random.default_rng(5))
-    never = np.random.default_rng(5)
-    rarely = augment.apply(turned._replace(autoaugment=1e-9), image, never)
-    np.testing.assert_array_equal(plain, rarely)
+    rarely = turned._replace(autoaugment=1e-9)
+    again = augment.apply(rarely, image, np.random.default_rng(5))
+    np.testing.assert_array_equal(plain, again)
 
 
 @pytest.mark.parametrize("name", Augment._fields)

@@ -64,7 +64,7 @@ class NoTrunk(kept_features.Trunk):
 
 
 def test_kept_views_of_a_frozen_encoder_are_random_windows(monkeypatch):
-    settings = config(encoder__views=2)
+    settings = config(encoder__frozen=True, encoder__views=2)
     for name in settings.augment:
         settings.augment[name] = 0.0
     kept = []
