@@ -8,6 +8,7 @@ on the command line: `--config.train.batch_size=32`.
 """
 
 import contextlib
+import json
 import math
 import os
 import pathlib
@@ -664,3 +665,26 @@ def _leaves(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
             yield from _leaves(f"{prefix}{key}.", value)
         else:
             yield f"{prefix}{key}", value
+
+
+def canonical(config: ConfigDict, *sections: str, **changes: Mapping[str, Any]) -> str:
+    """Some sections of a configuration as text, equal where all settings are.
+
+    `changes` are settings by section that take the place of the configuration's own.
+    """
+    plain = {name: config.to_dict()[name] for name in sections}
+    for name, settings in changes.items():
+        plain[name] = plain[name] | settings
+    return json.dumps(plain, sort_keys=True)
+
+
+def from_canonical(text: str) -> ConfigDict:
+    """The sections again."""
+    return ConfigDict(_with_tuples(json.loads(text)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that configurations have."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(below) for key, below in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

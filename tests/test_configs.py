@@ -24,7 +24,7 @@ from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import flatten
 from cloc_jax.sweeps import plan
 from cloc_jax.training import assembly, encoder
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 from configs import official
 
 FOLDER = pathlib.Path(launch.__file__).parent / "configs"

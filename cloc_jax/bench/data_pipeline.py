@@ -24,7 +24,7 @@ from cloc_jax.data.source import Prepared
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import print_dataset
 from cloc_jax.training import assembly, fit
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 
 IMAGES = 256  # read per call, at least
 BARE = "decode, resize"

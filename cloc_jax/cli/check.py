@@ -18,7 +18,7 @@ from cloc_jax.data.layouts.listing import count_of
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console, print_dataset, track
 from cloc_jax.scoring import intervals
-from cloc_jax.training import dataset as dataset_of
+from cloc_jax.training import assembly as dataset_of
 
 FEW_TO_JUDGE = 30  # test images of a rank
 FEW_TO_LEARN = 10  # training images of a rank

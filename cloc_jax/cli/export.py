@@ -18,8 +18,8 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import calibration, predictions
 from cloc_jax.scoring import exported_model as folder_of
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.training import encoder, prediction_program
-from cloc_jax.training.dataset import network_input
+from cloc_jax.training import encoder, trained_run
+from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 # Settings that may be paths, which say something of the machine and nothing to others.
@@ -32,8 +32,8 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     decision = Decision.read(folder.decision, run.ranks)
     results = folder.read_metrics() if folder.metrics.exists() else {}
     found = _predictions(folder, run.ranks)
-    console.print(f"exporting for {', '.join(prediction_program.PLATFORMS)}")
-    program = prediction_program.build(run)
+    console.print(f"exporting for {', '.join(trained_run.PLATFORMS)}")
+    program = trained_run.export_program(run)
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)  # of an export that was interrupted
     part.mkdir(parents=True)
@@ -89,7 +89,7 @@ def _predictions(
 
 def _about(
     run: TrainedRun,
-    program: prediction_program.Program,
+    program: trained_run.Program,
     found: Mapping[str, predictions.Predictions],
 ) -> dict[str, Any]:
     val, temperature = found.get("val"), None
@@ -102,7 +102,7 @@ def _about(
         "ranks": run.ranks,
         "outputs": list(program.outputs),
         "temperature": temperature,
-        "platforms": list(prediction_program.PLATFORMS),
+        "platforms": list(trained_run.PLATFORMS),
         # With batches of this size results are those of `predict`, to the bit.
         "batch": {"images": run.prediction_batch, "devices": run.mesh.size},
         "versions": {n: metadata.version(n) for n in ("jax", "flax", "numpy")},

@@ -4,21 +4,18 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
 from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
 
 from cloc_jax.data.layouts import listing
-from cloc_jax.data.source import InMemory
-from cloc_jax.methods import Prediction
 from cloc_jax.runtime import errors, files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.errors import printable
 from cloc_jax.scoring import conformal_sets, decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.training.dataset import network_input
+from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
@@ -92,7 +89,7 @@ def _predict_some(
     read = [row for row in rows if "error" not in row]
     if not read:
         return rows
-    found = predict_images(run, arrays, batch_size, [row["file"] for row in read])
+    found = run.predict_images(arrays, batch_size, [row["file"] for row in read])
     graded = decisions.grade(found, run.ranks, decision)
     for i, row in enumerate(read):
         row["predicted"] = graded.predicted[i]
@@ -105,19 +102,6 @@ def _predict_some(
             for rank, p in zip(run.ranks, graded.probabilities[i], strict=True):
                 row[f"p_{rank}"] = f"{p:.4f}"
     return rows
-
-
-def predict_images(
-    run: TrainedRun,
-    arrays: Sequence[np.ndarray],
-    batch_size: int,
-    names: Sequence[str] = (),
-) -> Prediction:
-    """Predictions for images that are prepared, in batches of one size."""
-    images = InMemory(arrays, names or [f"image {i}" for i in range(len(arrays))])
-    return run.predict(
-        run.prepared(images, batch_size=batch_size), batch_size=batch_size
-    )
 
 
 def _files(paths: Sequence[str]) -> tuple[list[pathlib.Path], dict[str, str]]:

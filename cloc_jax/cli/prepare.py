@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from cloc_jax.data import records
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.runtime.console import console, print_dataset
-from cloc_jax.training import dataset as dataset_of
+from cloc_jax.training import assembly as dataset_of
 
 
 def prepare(config: ConfigDict) -> None:

@@ -21,7 +21,8 @@ from cloc_jax.runtime import files, sharding
 from cloc_jax.runtime.console import console, print_dataset
 from cloc_jax.runtime.errors import printable
 from cloc_jax.training import assembly, encoder
-from cloc_jax.training.dataset import augmentation, build_dataset
+from cloc_jax.training.assembly import build_dataset
+from cloc_jax.training.encoder import augmentation
 
 COLUMNS = 7
 MOST_ROWS = 16

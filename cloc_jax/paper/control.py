@@ -23,7 +23,7 @@ from cloc_jax.scoring import intervals, metrics, predictions, results, trade_off
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
 from cloc_jax.sweeps.sweep import LOCAL
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
 CROSSING = "crossing_rate"  # every image on the wrong side of the boundary

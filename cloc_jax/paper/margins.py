@@ -34,7 +34,7 @@ from cloc_jax.scoring import metrics
 from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
 from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training import assembly, encoder
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 
 LEARNED, PERMUTED = "learned", "permuted"
 SGD_RATE = 0.01  # of margins; with momentum, about 0.1 x gradient a step

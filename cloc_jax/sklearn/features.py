@@ -16,13 +16,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from cloc_jax import methods
-from cloc_jax.config import default_config, set_fields
+from cloc_jax.config import canonical, default_config, from_canonical, set_fields
 from cloc_jax.data.source import KeptFeatures
 from cloc_jax.encoders.registry import Identity
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
-from cloc_jax.training import assembly, batches, dataset
+from cloc_jax.training import assembly, batches
 from cloc_jax.training.fit import NonFinite, fit
 
 EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
@@ -104,7 +104,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
                 f"{self.classes_[present[0]]!r}."
             )
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self._settings = dataset.canonical(self._config(), *SECTIONS)
+        self._settings = canonical(self._config(), *SECTIONS)
         model = self._model()
         try:
             fitted = fit(
@@ -239,7 +239,7 @@ class _Model:
 
 @functools.lru_cache(maxsize=64)
 def _model(text: str, num_features: int, num_ranks: int) -> _Model:
-    return _Model(dataset.from_canonical(text), num_features, num_ranks)
+    return _Model(from_canonical(text), num_features, num_ranks)
 
 
 def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:

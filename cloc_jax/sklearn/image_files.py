@@ -17,7 +17,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.cli import predict
 from cloc_jax.config import default_config, freeze_encoder, saved_config, set_fields
 from cloc_jax.data import images
 from cloc_jax.report import evaluation
@@ -27,7 +26,7 @@ from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.sklearn.features import ordered_classes
 from cloc_jax.training import run as run_training
-from cloc_jax.training.dataset import network_input
+from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 Image = str | os.PathLike | np.ndarray
@@ -158,7 +157,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         ]
         size = min(run.prediction_batch, len(arrays))
         parts = [
-            predict.predict_images(run, arrays[first : first + size], size)
+            run.predict_images(arrays[first : first + size], size)
             for first in range(0, len(arrays), size)
         ]
         found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)

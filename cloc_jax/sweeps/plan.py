@@ -98,7 +98,7 @@ def check_plans(plans: Sequence[Plan]) -> None:
     """ValueError where one of the runs could not be trained as it is set."""
     from cloc_jax.runtime import sharding  # late: it loads JAX
     from cloc_jax.training import assembly, encoder
-    from cloc_jax.training.dataset import build_dataset
+    from cloc_jax.training.assembly import build_dataset
 
     checked: set[str] = set()
     for plan in plans:

@@ -3,21 +3,30 @@
 Every setting is checked here, before anything is compiled.
 """
 
+import contextlib
 import functools
+import hashlib
+import json
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.data import samplers, view_recipes
-from cloc_jax.data.datasets import Dataset
-from cloc_jax.data.source import Draw, KeptFeatures, augmented
-from cloc_jax.runtime import sharding
+from cloc_jax.config import canonical, check_settings, from_canonical
+from cloc_jax.data import datasets, images, samplers, view_recipes
+from cloc_jax.data.datasets import DATASETS, Dataset
+from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
+from cloc_jax.runtime import console, environment, files, sharding
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import metrics
 from cloc_jax.training import (
     encoder,
     fit,
@@ -25,15 +34,9 @@ from cloc_jax.training import (
     optimizer,
     train_step,
 )
-from cloc_jax.training.dataset import (
-    augmentation,
-    build_dataset,
-    built_dataset,
-    canonical,
-    check_critical,
-    describe,
-    from_canonical,
-)
+from cloc_jax.training.encoder import augmentation
+
+DIGITS = 16  # of a digest that a run keeps: 64 bits
 
 
 class Parts(NamedTuple):
@@ -66,8 +69,29 @@ def build(
     parts = check(config, dataset or build_dataset(config))
     if not encoder.entrance(config):
         return parts
-    derived, trunk = encoder.kept(config, parts.dataset, parts.mesh, folder)
+    trunk = encoder.build_trunk(config, parts.mesh, folder)
+    derived = _derived(config, parts.dataset, trunk)
     return parts._replace(dataset=derived, trunk=trunk)
+
+
+# What the last runs of this process were trained on.
+_DERIVED: dict[tuple[str, str, str], Dataset] = {}
+
+
+def _derived(
+    config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk
+) -> Dataset:
+    """The dataset of what frozen parts make of the images."""
+    text = canonical(config, "data", "augment", "encoder", data={"permute": 0})
+    files_now = file_state(config) + str(environment.cache_folder())
+    key = (text, files_now, trunk.mark)
+    if key not in _DERIVED:
+        _DERIVED.clear()  # only the last, since they may take much memory
+        _DERIVED[key] = encoder.derive(config, dataset, trunk)
+    derived = _DERIVED[key]
+    labels = dataset.splits["train"].labels  # which may be permuted
+    own = derived.splits["train"].with_labels(labels)
+    return derived._replace(splits=derived.splits | {"train": own})
 
 
 def check(config: ConfigDict, dataset: Dataset) -> Parts:
@@ -94,6 +118,7 @@ def forget() -> None:
     """Frees what this process keeps for further runs: data, features, programs."""
     _method.cache_clear()
     built_dataset.cache_clear()
+    _DERIVED.clear()
     encoder.forget()
     train_step.PROGRAMS.clear()
 
@@ -252,3 +277,153 @@ def optimizer_of(
         epochs=stage.stop.max_epochs,
         **(dict(fit_settings(config).optimizer) | dict(stage.optimizer)),
     )
+
+
+def build_dataset(config: ConfigDict) -> Dataset:
+    """The prepared dataset of a configuration, whatever its encoder.
+
+    Read once by a process, unless settings or files have changed since.
+    """
+    check_data(config)
+    text = canonical(config, "data", "augment", data={"permute": 0})
+    return permuted(built_dataset(text, file_state(config)), config.data.permute)
+
+
+@functools.lru_cache(maxsize=2)
+def built_dataset(text: str, files: str) -> Dataset:
+    """The dataset of settings as text, and of files in that state."""
+    config = from_canonical(text)
+    dataset = prepare(_load(config), config)
+    dataset.splits["train"][0]  # a crop larger than the images shows here
+    return dataset
+
+
+def file_state(config: ConfigDict) -> str:
+    """A fingerprint of the files that a dataset is read from, without reading them."""
+    data, mark = config.data, hashlib.sha256()
+    kept = prepared_folder(config)
+    names = sorted(os.listdir(kept)) if kept.is_dir() else []
+    mark.update(json.dumps([str(kept), names]).encode())
+    for place in filter(None, (data.root, data.csv, data.landmarks)):
+        top = os.path.expanduser(place)
+        below = [os.path.join(d, f) for d, _, files in os.walk(top) for f in files]
+        for path in sorted([top, *below]):
+            with contextlib.suppress(OSError):  # named when it is read
+                known = os.stat(path)
+                mark.update(f"{path} {known.st_size} {known.st_mtime_ns}".encode())
+    return mark.hexdigest()
+
+
+def check_data(config: ConfigDict) -> None:
+    """ValueError where there is no such dataset, or a setting makes no sense."""
+    if config.data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {config.data.name!r}; this version has "
+            f"{', '.join(DATASETS)}. Use --config=configs/folder.py for your own "
+            "images."
+        )
+    check_settings(config)
+
+
+def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
+    """ValueError where data.critical names boundaries that the ranks do not have."""
+    boundaries = metrics.boundary_names(ranks)
+    unknown = [b for b in config.data.critical if b not in boundaries]
+    if unknown:
+        raise ValueError(
+            f"data.critical names {', '.join(unknown)}; the boundaries of this dataset "
+            f"are {', '.join(boundaries)}."
+        )
+
+
+def permuted(dataset: Dataset, number: int) -> Dataset:
+    """The dataset with its training labels permuted, as `number` says; 0: not."""
+    if not number:
+        return dataset
+    train = dataset.splits["train"]
+    labels = np.random.default_rng(number).permutation(train.labels)
+    return dataset._replace(
+        splits=dataset.splits | {"train": train.with_labels(labels)}
+    )
+
+
+def load(config: ConfigDict) -> Dataset:
+    """The dataset as it comes."""
+    check_data(config)
+    return _load(config)
+
+
+def _load(config: ConfigDict) -> Dataset:
+    data = config.data
+    return datasets.load(
+        data.name,
+        data.to_dict() | {"size": prepared_size(config)},
+        prepared=prepared_folder(config),
+        say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
+        track=console.track,
+    )
+
+
+def prepared_folder(config: ConfigDict) -> pathlib.Path:
+    """Where prepared images are kept."""
+    given = config.data.prepared
+    folder = pathlib.Path(given) if given else environment.cache_folder() / "prepared"
+    return folder.expanduser().absolute()
+
+
+def prepared_size(config: ConfigDict) -> tuple[int, int]:
+    """Height and width of prepared images: data.size, and room for the random crop."""
+    height, width = config.data.size
+    return images.uncropped((height, width), config.augment.random_crop)
+
+
+def network_input(config: ConfigDict) -> NetworkInput:
+    """How an image becomes what the network sees in evaluation."""
+    data = config.data
+    height, width = prepared_size(config)
+    return NetworkInput(
+        size=(height, width),
+        channels=data.channels,
+        crop=tuple(data.crop) if data.crop else None,
+        equalize=data.equalize,
+        random_crop=config.augment.random_crop,
+        max_pixels=data.max_pixels,
+        max_bytes=data.max_file_mib * files.MEBIBYTE,
+    )
+
+
+def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
+    """The dataset with every image cropped, equalised and resized as configured."""
+    how, cache_bytes = network_input(config), int(config.data.cache_gib * 2**30)
+    splits: dict[str, Source] = {
+        name: Prepared(source, how, cache_bytes=cache_bytes)
+        for name, source in dataset.splits.items()
+    }
+    return dataset._replace(splits=splits)
+
+
+def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
+    """What a run keeps of its dataset: names, sizes, and a fingerprint of all items.
+
+    `sha256` is of names and labels; `content` has the digest of every file by name, and
+    is empty for drawn images. `trunk_mark` is that of the frozen parts whose output the
+    items are, or "".
+    """
+    mark = hashlib.sha256()
+    content = {}
+    for name, source in dataset.splits.items():
+        mark.update(json.dumps([name, list(source.ids)]).encode())
+        mark.update(np.asarray(source.labels, np.int32).tobytes())
+        found = source.contents() or ()
+        content[name] = {
+            item: one[:DIGITS] for item, one in zip(source.ids, found, strict=False)
+        }
+    return {
+        "ranks": list(dataset.ranks),
+        "images": {name: len(source) for name, source in dataset.splits.items()},
+        "notes": dataset.notes,
+        "details": dataset.details,
+        "sha256": mark.hexdigest(),
+        "content": {name: known for name, known in content.items() if known},
+        "trunk": trunk_mark,
+    }

@@ -18,7 +18,13 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
-from cloc_jax.config import check_settings, with_absolute_places
+from cloc_jax.config import (
+    canonical,
+    check_settings,
+    from_canonical,
+    with_absolute_places,
+)
+from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.registry import Identity
@@ -31,12 +37,6 @@ from cloc_jax.runtime import (
 )
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
-from cloc_jax.training.dataset import (
-    augmentation,
-    canonical,
-    file_state,
-    from_canonical,
-)
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
 EXTRACTION_BATCH = 32
@@ -93,6 +93,11 @@ def weights_of(config: ConfigDict) -> filling.Weights | None:
 _load_weights = functools.lru_cache(maxsize=1)(
     lambda source, name: filling.load(source, architecture=name)
 )
+
+
+def augmentation(config: ConfigDict) -> Augment:
+    """The configured strengths."""
+    return Augment(**config.augment.to_dict())
 
 
 def entrance(config: ConfigDict) -> str:
@@ -215,38 +220,13 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
     )
 
 
-def kept(
-    config: ConfigDict, dataset: Dataset, mesh: Mesh, folder: RunFolder | None
-) -> tuple[Dataset, kept_features.Trunk]:
-    """The dataset of what frozen parts make of the images, and these parts.
-
-    Args:
-      folder: of a run which has begun, whose frozen parts are used again.
-    """
-    trunk = build_trunk(config, mesh, folder)
-    train = dataset.splits["train"]
-    text = canonical(
-        config, "data", "augment", "encoder", data={"permute": 0, "threads": 0}
-    )
-    files = file_state(config) + str(environment.cache_folder())
-    derived = _KEPT.get((text, files, trunk.mark))
-    if derived is None:
-        derived = derive(config, dataset, trunk)
-        _KEPT.clear()  # only the last, since they may take much memory
-        _KEPT[text, files, trunk.mark] = derived
-    own = derived.splits["train"].with_labels(train.labels)
-    return derived._replace(splits=derived.splits | {"train": own}), trunk
-
-
 def forget() -> None:
-    """Frees features, frozen parts and compiled initialisation."""
-    _KEPT.clear()
+    """Frees frozen parts and compiled initialisation."""
     _TRUNKS.clear()
     _initializer.cache_clear()
 
 
-# What the last runs of this process were trained on.
-_KEPT: dict[tuple[str, str, str], Dataset] = {}
+# Those of the last runs of this process.
 _TRUNKS: dict[str, kept_features.Trunk] = {}
 
 

@@ -16,11 +16,11 @@ from safetensors import safe_open
 from tiny_runs import tiny
 
 import cloc_jax
-from cloc_jax.cli import export, predict
+from cloc_jax.cli import export
 from cloc_jax.data import drawn_knees
 from cloc_jax.methods import METHODS
 from cloc_jax.scoring import decisions, exported_model
-from cloc_jax.training import prediction_program
+from cloc_jax.training import trained_run
 from cloc_jax.training.trained_run import TrainedRun
 
 IMAGES = drawn_knees.Knees(9, start=10_000, seed=3, size=(24, 24))
@@ -42,7 +42,7 @@ def of_run(config, folder, size):
     """What `predict` says of the images, in batches of that size."""
     run = TrainedRun(config, folder)
     parts = [
-        predict.predict_images(run, ARRAYS[first : first + size], size)
+        run.predict_images(ARRAYS[first : first + size], size)
         for first in range(0, len(ARRAYS), size)
     ]
     found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
@@ -186,7 +186,7 @@ def test_all_of_it_is_pushed(handed_over, monkeypatch):
 def test_rebuilt_from_weights_and_configuration(handed_over):
     """What a converter to ONNX traces says the same as the program."""
     out = handed_over[2]
-    predict = prediction_program.rebuild(out)
+    predict = trained_run.rebuild_program(out)
     wanted = cloc_jax.load(out)(ARRAYS)
     images = jax.numpy.asarray(np.stack(ARRAYS))
     # Converters know no choice by platform; the strided 1x1 kernels have one.

@@ -9,7 +9,7 @@ import pytest
 from launching import ROOT, launch, run_code
 
 from cloc_jax.cli import prepare
-from cloc_jax.training import dataset
+from cloc_jax.training import assembly
 
 
 def config_of(name, root, prepared):
@@ -65,11 +65,11 @@ def test_drawn_images_need_none(tmp_path, capsys):
 def test_prepared_images_are_in_the_users_cache_by_default(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = importlib.import_module("configs.folder").get_config()
-    folder = dataset.prepared_folder(config)
+    folder = assembly.prepared_folder(config)
     assert folder == tmp_path / "cache" / "cloc_jax" / "prepared"
     config.data.prepared = "here"
     monkeypatch.chdir(tmp_path)
-    assert dataset.prepared_folder(config) == tmp_path / "here"
+    assert assembly.prepared_folder(config) == tmp_path / "here"
 
 
 @pytest.mark.parametrize("pixels", [0, -1])
@@ -77,7 +77,7 @@ def test_a_limit_of_no_pixels(tmp_path, pixels):
     config = config_of("folder", tmp_path, tmp_path / "prepared")
     config.data.max_pixels = pixels
     with pytest.raises(ValueError, match=f"data.max_pixels is {pixels}; use 1 or more"):
-        dataset.load(config)
+        assembly.load(config)
 
 
 LOAD = """

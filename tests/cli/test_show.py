@@ -12,7 +12,7 @@ from cloc_jax.data.source import Source
 from cloc_jax.report import figures
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly, encoder
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 
 
 @pytest.fixture

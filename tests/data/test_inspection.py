@@ -14,7 +14,7 @@ from cloc_jax.data.drawn_knees import Knees
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.data.source import InMemory
-from cloc_jax.training import dataset
+from cloc_jax.training import assembly
 from configs import folder
 
 
@@ -134,7 +134,7 @@ def test_carved_splits_of_own_images_share_no_image(tmp_path):
             shutil.copy(copied, copied.with_name(f"{i:02d}_copy.png"))
     config = folder.get_config()
     config.data.root = str(root)
-    found = dataset.load(config)
+    found = assembly.load(config)
     assert len(found.details["identical"]) == 20
     assert not any("identical" in note for note in found.notes)
     for source in found.splits.values():

@@ -7,7 +7,7 @@ from tiny_runs import tiny
 from cloc_jax.data import images
 from cloc_jax.data.source import AugmentedOnce
 from cloc_jax.training import assembly, encoder, kept_features
-from cloc_jax.training.dataset import build_dataset, network_input
+from cloc_jax.training.assembly import build_dataset, network_input
 
 
 def config(**changes):

@@ -25,7 +25,7 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.training.feature_store import FeatureStore
+from cloc_jax.training.kept_features import FeatureStore
 from configs import folder as folder_config
 
 WANTED = images.NetworkInput((16, 16), 3, max_pixels=10**7)

@@ -13,7 +13,7 @@ from cloc_jax.encoders.registry import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
-from cloc_jax.training.dataset import build_dataset
+from cloc_jax.training.assembly import build_dataset
 
 
 def head(**changes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from damage import flip
 
-from cloc_jax.training.feature_store import FeatureStore
+from cloc_jax.training.kept_features import FeatureStore
 
 
 def rows(start, count):
@@ -62,11 +62,3 @@ def test_a_damaged_part_is_said_and_computed_again(tmp_path, kind):
     whole = FeatureStore(tmp_path, said.append).read(["b"], in_memory=True)
     np.testing.assert_array_equal(whole.all(), rows(1, 1))
     assert len(said) == 1
-
-
-def test_parts_of_an_earlier_version_are_read(tmp_path):
-    np.save(tmp_path / "old.npy", rows(0, 2))
-    (tmp_path / "old.json").write_text('["a", "b"]')
-    np.testing.assert_array_equal(
-        FeatureStore(tmp_path).read(["b"], in_memory=False).all(), rows(1, 1)
-    )

@@ -15,8 +15,6 @@ from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import (
     assembly,
-    dataset,
-    feature_store,
     kept_features,
 )
 from cloc_jax.training import run as training
@@ -46,7 +44,7 @@ def test_predict_on_images_equals_the_kept_features(tmp_path):
         found = {row["file"]: row for row in csv.DictReader(file)}
     with (folder.path / "predictions.csv").open() as file:
         expected = {r["item"]: r for r in csv.DictReader(file) if r["split"] == "test"}
-    test = dataset.load(config).splits["test"]
+    test = assembly.load(config).splits["test"]
     for image in images:
         rank = image.stem.removeprefix("grade-")
         item = test.ids[int(np.flatnonzero(test.labels == int(rank))[0])]
@@ -106,7 +104,7 @@ def test_kept_activations_take_half_the_room_and_predict_the_same(tmp_path):
         assert test[0].dtype == dtype
         run = TrainedRun(config, folder, parts)
         # Images that come to `predict` go the same way, and are rounded as well.
-        images = dataset.build_dataset(config).splits["test"]
+        images = assembly.build_dataset(config).splits["test"]
         again = run.prepared(images, batch_size=4)
         np.testing.assert_array_equal(again[3], test[3])
         found[dtype] = np.asarray(run.predict(test).probabilities)
@@ -182,7 +180,7 @@ def test_features_of_files_are_known_by_content(monkeypatch, tmp_path, cache):
 
 def test_an_interrupted_extraction_goes_on(monkeypatch):
     config = clean(**FROZEN, data__num_train=300)
-    add, calls = feature_store.FeatureStore.add, []
+    add, calls = kept_features.FeatureStore.add, []
 
     def failing(self, names, rows):
         if calls:
@@ -191,7 +189,7 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
         add(self, names, rows)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(feature_store.FeatureStore, "add", failing)
+        patched.setattr(kept_features.FeatureStore, "add", failing)
         assembly.build(config)
     counted = count_extractions(monkeypatch)
     assembly.build(config)
@@ -201,14 +199,14 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
 def test_what_another_process_adds_meanwhile_is_not_computed(monkeypatch, cache):
     config = clean(**FROZEN, data__num_train=300)
     monkeypatch.setattr(kept_features, "MOST_BATCHES", 2)
-    add, parts, removed = feature_store.FeatureStore.add, [], []
+    add, parts, removed = kept_features.FeatureStore.add, [], []
 
     def keeping(self, names, rows):
         parts.append((self._folder, list(names), rows))
         add(self, names, rows)
 
     with monkeypatch.context() as patched:
-        patched.setattr(feature_store.FeatureStore, "add", keeping)
+        patched.setattr(kept_features.FeatureStore, "add", keeping)
         expected = assembly.build(config).dataset.splits["train"].views[0].all()
     shutil.rmtree(cache)
     assembly.forget()  # as in another process
@@ -218,10 +216,10 @@ def test_what_another_process_adds_meanwhile_is_not_computed(monkeypatch, cache)
         if not removed:  # the other one adds half of the parts, but not this one
             others = [p for p in parts if p[1] != list(names) and p[0] == self._folder]
             for folder, other, values in others[: len(others) // 2]:
-                add(feature_store.FeatureStore(folder), other, values)
+                add(kept_features.FeatureStore(folder), other, values)
                 removed.append(len(other))
 
-    monkeypatch.setattr(feature_store.FeatureStore, "add", adding)
+    monkeypatch.setattr(kept_features.FeatureStore, "add", adding)
     counted = count_extractions(monkeypatch)
     found = assembly.build(config).dataset.splits["train"].views[0].all()
     assert sum(removed) >= 100

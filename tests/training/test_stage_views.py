@@ -6,7 +6,8 @@ from tiny_runs import tiny
 
 from cloc_jax.data import augment, view_recipes
 from cloc_jax.training import assembly
-from cloc_jax.training.dataset import augmentation, build_dataset
+from cloc_jax.training.assembly import build_dataset
+from cloc_jax.training.encoder import augmentation
 
 
 @pytest.mark.parametrize("name, recipe", [("supcon", "rnc"), ("simclr", "simclr")])

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import tiny_runs
 
-from cloc_jax.training import assembly, time_estimate
+from cloc_jax.training import assembly, run
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +22,14 @@ def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
     batches = parts.samplers[0]
     # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
     one, two = (batches.steps_per_epoch + n / 8 / 3 for n in (68, 20))
-    (line,) = time_estimate.tell(config, parts, 3.0, 3)
+    (line,) = run.estimate_lines(config, parts, 3.0, 3)
     assert f"{3 * one:.0f} s per epoch" in line
     assert f"about {20 * 3 * (one + two) / 60:.0f} min if stages end after 20" in line
     assert f"{100 * 3 * (one + two) / 60:.0f} min at most" in line
 
 
 def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
-    _, advice = time_estimate.tell(config, parts, 60.0, 3)
+    _, advice = run.estimate_lines(config, parts, 60.0, 3)
     assert advice.endswith("--config=configs/quickstart.py:frozen")
 
 
@@ -40,43 +40,43 @@ def steps(estimate, *began, is_last=False):
 
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
     times = iter([102.0, 202.0, 302.0])  # the step that compiles is not timed
-    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
     steps(estimate, 0.0, 100.0, 200.0)
     assert capsys.readouterr().out == ""
     steps(estimate, 300.0)
     told = capsys.readouterr().out.strip().splitlines()
-    assert told == time_estimate.tell(config, parts, 2.0, 3)
+    assert told == run.estimate_lines(config, parts, 2.0, 3)
     steps(estimate, 400.0)  # the clock would be exhausted
     assert capsys.readouterr().out == ""
 
 
 def test_a_slow_step_is_enough(config, parts, capsys):
     times = iter([50.0])
-    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
     steps(estimate, 0.0, 0.0)
     assert "estimated from 1 step after" in capsys.readouterr().out
 
 
 def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
     times = iter([13.0])
-    estimate = time_estimate.Estimate(config, parts, clock=lambda: next(times))
+    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
     steps(estimate, 0.0)
     steps(estimate, 10.0, is_last=True)
     assert capsys.readouterr().out.strip() == "".join(
-        time_estimate.tell(config, parts, 3.0, 1)
+        run.estimate_lines(config, parts, 3.0, 1)
     )
 
 
 def test_no_guess_beyond_the_cap():
     short = tiny_runs.tiny(train__max_epochs=2)
     parts = assembly.build(short)
-    (line,) = time_estimate.tell(short, parts, 1.0, 3)
+    (line,) = run.estimate_lines(short, parts, 1.0, 3)
     assert "about" not in line and line.endswith("at most")
 
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
-    steps(time_estimate.Estimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
+    steps(run.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
     assert capsys.readouterr().out == ""
 
 
@@ -86,7 +86,7 @@ def test_frozen_encoders_need_no_estimate(config, parts, capsys):
 )
 def test_the_file_that_is_suggested_exists_and_is_frozen(name):
     config = tiny_runs.tiny(data__name=name)
-    file, _, variant = time_estimate.frozen_config(config).partition(".py:")
+    file, _, variant = run.frozen_config(config).partition(".py:")
     found = importlib.import_module(f"configs.{file}").get_config(variant)
     assert found.data.name == name
     assert found.encoder.frozen and found.head.projection == 128
