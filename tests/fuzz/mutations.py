@@ -10,35 +10,10 @@ from typing import Any
 
 # What parsers stumble over, as text and as binary numbers.
 WORDS = (
-    b"\0",
-    b'"',
-    b",",
-    b";",
-    b"\t",
-    b"\n",
-    b"\r",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"{",
-    b"}",
-    b"[" * 2000,
-    b"null",
-    b"true",
-    b"NaN",
-    b"-Infinity",
-    b"1e999",
-    b"-1",
-    b"1e1",
-    b"999999999999999999999",
-    b"../../../etc/passwd",
-    b"/dev/zero",
-    b"\x1b[2J",
-    b"\\udcff",
-    b"\xe2\x80\xae",
-    b"\x7f\xff\xff\xff",
-    b"\xff\xff\xff\x7f",
-    b"\xff" * 8,
-    b"\0" * 8,
+    *b'" , ; { } null true NaN -Infinity 1e999 -1 1e1 999999999999999999999'.split(),
+    *b"../../../etc/passwd /dev/zero \x1b[2J \\udcff \xe2\x80\xae".split(),
+    *(b"\0", b"\t", b"\n", b"\r", b"\xff", b"\xef\xbb\xbf", b"[" * 2000),
+    *(b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", b"\xff" * 8, b"\0" * 8),
     b"a" * 200_000,
 )
 
@@ -107,14 +82,7 @@ def _number(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
 
 
 CHANGES = (
-    _flip,
-    _replace,
-    _cut,
-    _remove,
-    _insert,
-    _overwrite,
-    _repeat,
-    _splice,
+    *(_flip, _replace, _cut, _remove, _insert, _overwrite, _repeat, _splice),
     _number,
 )
 
@@ -122,25 +90,9 @@ CHANGES = (
 # --- damage that keeps the form ---
 
 VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    10**30,
-    1.5,
-    1e308,
-    float("nan"),
-    float("-inf"),
-    "",
-    "x",
-    "\0",
-    "../../x",
-    "\udcff",
-    [],
-    {},
-    [[]],
-    {"": None},
-    list(range(50)),
+    *(None, True, -1, 0, 10**30, 1.5, 1e308, float("nan"), float("-inf")),
+    *("", "x", "\0", "../../x", "\udcff"),
+    *([], {}, [[]], {"": None}, list(range(50))),
 )
 
 

@@ -27,20 +27,8 @@ PACKAGE = HERE.parent.parent / "cloc_jax"
 SECONDS = 20  # for one input
 MEMORY = 2 << 30  # bytes beyond those that libraries take
 # Kinds of inputs, and how many of each in proportion.
-WEIGHTS = {
-    "image": 5,
-    "table": 4,
-    "weights": 4,
-    "run": 3,
-    "prepared": 1,
-    "features": 1,
-}
-GOOD = (
-    "read",
-    "refused",
-    "ValueError",
-    "OSError",
-)
+WEIGHTS = {"image": 5, "table": 4, "weights": 4, "run": 3, "prepared": 1, "features": 1}
+GOOD = ("read", "refused", "ValueError", "OSError")
 
 
 class Outcome(NamedTuple):

@@ -27,7 +27,7 @@ def images() -> dict[str, bytes]:
     deep = Image.fromarray(rng.integers(0, 2**16, (20, 24)).astype(np.uint16))
     exif = Image.Exif()
     exif[0x0112] = 6  # turned
-    found = {
+    return {
         "colour.png": _image(colour, "PNG"),
         "grey.png": _image(colour.convert("L"), "PNG"),
         "clear.png": _image(colour.convert("RGBA"), "PNG"),
@@ -41,7 +41,6 @@ def images() -> dict[str, bytes]:
         "deep.tif": _image(deep, "TIFF"),
         "web.webp": _image(colour, "WEBP"),
     }
-    return found
 
 
 def _image(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -114,13 +113,11 @@ def weights() -> dict[str, bytes]:
         import torch
     except ImportError:
         return found
-    file = io.BytesIO()
-    torch.save({name: torch.from_numpy(t) for name, t in given.items()}, file)
-    found["net.pth"] = file.getvalue()
-    file = io.BytesIO()
     state = {name: torch.from_numpy(t) for name, t in given.items()}
-    torch.save(state, file, _use_new_zipfile_serialization=False)
-    found["old.pth"] = file.getvalue()
+    for name, is_zip in (("net.pth", True), ("old.pth", False)):
+        file = io.BytesIO()
+        torch.save(state, file, _use_new_zipfile_serialization=is_zip)
+        found[name] = file.getvalue()
     return found
 
 
