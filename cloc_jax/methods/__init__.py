@@ -17,25 +17,3 @@ from cloc_jax.methods.interface import (
 )
 from cloc_jax.methods.registry import METHODS, build, takes
 from cloc_jax.methods.stop_rules import Limits, Stop, Verdict
-
-__all__ = [
-    "ENCODER",
-    "HEAD",
-    "METHODS",
-    "Context",
-    "HeadOptions",
-    "Labelled",
-    "Limits",
-    "Method",
-    "Prediction",
-    "Readout",
-    "Stage",
-    "Stop",
-    "Support",
-    "Verdict",
-    "View",
-    "build",
-    "freeze",
-    "group_of",
-    "takes",
-]

@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
 from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.ce import cross_entropy
 from cloc_jax.methods.interface import (
     NETWORK,
     UNDECAYED,
@@ -120,7 +119,7 @@ def cloc(
             place = losses.positions(jax.lax.stop_gradient(values))
             apart = jnp.abs(place[batch["label"]][:, None] - place[None])
             logits = logits + model.head.prototypes.scale() * apart
-        entropy, scalars = cross_entropy(logits, batch)
+        entropy, scalars = heads.cross_entropy(logits, batch)
         contrast_loss = mmnp(
             getattr(outputs, contrast), batch["label"], values, batch["mask"]
         )

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
 from cloc_jax.methods import pretraining, stop_rules
-from cloc_jax.methods.interface import ENCODER, Method, View
+from cloc_jax.methods.interface import ENCODER, UNDECAYED, Method, View
 
 LAST_LAYER = "last_layer"  # the parameter group
 GLOBAL_CROPS = 2  # that the teacher sees too
@@ -39,40 +39,9 @@ class Untrained(nnx.Variable):
     """What gradients and optimizers never see."""
 
 
-class Projection(nnx.Module):
-    """Three layers with GELUs between them, scaled to the unit sphere.
-
-    Batch norms stand before the GELUs where asked for.
-    """
-
-    def __init__(
-        self,
-        features: int,
-        hidden: int,
-        bottleneck: int,
-        *,
-        has_norms: bool,
-        rngs: nnx.Rngs,
-    ):
-        widths = (features, hidden, hidden, bottleneck)
-        init = nnx.initializers.truncated_normal(0.02)
-        self.layers = nnx.List(
-            [
-                nnx.Linear(a, b, kernel_init=init, rngs=rngs)
-                for a, b in zip(widths, widths[1:], strict=False)
-            ]
-        )
-        norms = [nnx.BatchNorm(hidden, momentum=0.9, rngs=rngs) for _ in range(2)]
-        self.norms = nnx.List(norms) if has_norms else None
-
-    def __call__(self, x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
-        *inner, last = self.layers
-        for n, layer in enumerate(inner):
-            x = layer(x)
-            if self.norms is not None:
-                x = self.norms[n](x)
-            x = jax.nn.gelu(x, approximate=False)
-        return losses.unit_vectors(last(x))
+def exact_gelu(x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
+    """GELU without the approximation by tanh."""
+    return jax.nn.gelu(x, approximate=False)
 
 
 class LastLayer(nnx.Module):
@@ -112,7 +81,7 @@ class Distilled(pretraining.Pretrained):
     def __init__(
         self,
         encoder: Encoder,
-        projection: Projection,
+        projection: pretraining.Perceptron,
         last_layer: LastLayer,
         num_ranks: int,
         outputs: int,
@@ -173,8 +142,13 @@ def dino(
     height, width = local_size
 
     def init(encoder, rngs):
-        projection = Projection(
-            encoder.features, hidden, bottleneck, has_norms=has_norms, rngs=rngs
+        projection = pretraining.Perceptron(
+            (encoder.features, hidden, hidden, bottleneck),
+            has_norms=has_norms,
+            norms=2,
+            activation=exact_gelu,
+            kernel_init=nnx.initializers.truncated_normal(0.02),
+            rngs=rngs,
         )
         last_layer = LastLayer(bottleneck, output, rngs=rngs)
         return Distilled(encoder, projection, last_layer, num_ranks, output, rngs=rngs)
@@ -219,38 +193,34 @@ def dino(
     def enter_downstream(model, context, rngs):
         copy_variables(model.teacher.encoder, model.encoder)
 
-    local = View(size=(height, width), augment="dino_local")
     trains: dict[str, Mapping[str, Any]] = dict.fromkeys(
         (*ENCODER, pretraining.PROJECTION), {}
     )
     # Frozen, it must not be decayed either. Later its length plays no part.
-    trains[LAST_LAYER] = {"weight_decay": 0.0, "final_weight_decay": None}
-    pretraining_stage = pretraining.pretrain_stage(
-        loss, pretrain, batch_size, augment="dino_global_1"
+    trains[LAST_LAYER] = UNDECAYED
+    local = View(size=(height, width), augment="dino_local")
+    large_views = (View(augment="dino_global_1"), View(augment="dino_global_2"))
+    pretrain_stage = pretraining.pretrain_stage(
+        loss,
+        pretrain,
+        batch_size,
+        views=(*large_views, *(local,) * local_crops),
+        trains=trains,
+        enter=enter,
+        after_step=after_step,
     )
     downstream_stage = pretraining.downstream_stage(
         "dino", downstream, pretraining.classify, probe, batch_size, limits
     )
-    stages = (
-        pretraining_stage._replace(
-            views=(
-                View(augment="dino_global_1"),
-                View(augment="dino_global_2"),
-                *(local,) * local_crops,
-            ),
-            trains=trains,
-            enter=enter,
-            after_step=after_step,
-        ),
-        downstream_stage._replace(enter=enter_downstream),
-    )
+    stages = (pretrain_stage, downstream_stage._replace(enter=enter_downstream))
     return Method(init, stages, pretraining.embed, pretraining.predict)
 
 
 def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:
     """What a student or teacher makes of crops, given by size."""
     features = jnp.concatenate([network.encoder(images) for images in sizes])
-    return network.last_layer(network.projection(features), **options)
+    projected = losses.unit_vectors(network.projection(features))
+    return network.last_layer(projected, **options)
 
 
 def match_modes(model: Distilled) -> None:

@@ -20,8 +20,9 @@ from jaxtyping import Array, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import nearest, single_stage, stop_rules
+from cloc_jax.methods import fitted_predictions, stop_rules
 from cloc_jax.methods.interface import NETWORK, Method, Readout
+from cloc_jax.methods.logit_methods import fit_stage
 
 REFERENCES = "references"  # the parameter group
 # Reference points that start on a half circle, as the authors do.
@@ -101,12 +102,12 @@ def gol(
         return model(images)
 
     def predict(model, images, support):
-        return nearest.predict_by_neighbours(
+        return fitted_predictions.predict_by_neighbours(
             model(images), support, most=max(neighbours), num_ranks=num_ranks
         )
 
     def fit(model, train, val):
-        return nearest.fit_neighbours(train, val, neighbours)
+        return fitted_predictions.fit_neighbours(train, val, neighbours)
 
     def readouts(model):
         if points != num_ranks:
@@ -115,7 +116,7 @@ def gol(
         cosines = jnp.clip(jnp.sum(unit[1:] * unit[:-1], axis=1), -1, 1)
         return {"reference_angles": Readout(jnp.degrees(jnp.arccos(cosines)))}
 
-    stage = single_stage.fit_stage(
+    stage = fit_stage(
         loss,
         limits,
         trains=dict.fromkeys((*NETWORK, REFERENCES), {}),

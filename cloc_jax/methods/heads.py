@@ -1,11 +1,12 @@
-"""Heads on an encoder: an optional projection, then a classifier."""
+"""Heads on an encoder: an optional projection, then a classifier and its loss."""
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
@@ -113,13 +114,13 @@ class Head(nnx.Module):
 
 
 class Network(nnx.Module):
-    """Encoder and head."""
+    """Encoder and head, which need not be a `Head`."""
 
-    def __init__(self, encoder: Encoder, head: Head):
+    def __init__(self, encoder: Encoder, head: nnx.Module):
         self.encoder = encoder
-        self.head = head
+        self.head: Any = head
 
-    def __call__(self, images: Inputs) -> Outputs:
+    def __call__(self, images: Inputs) -> Any:
         return self.head(self.encoder(images))
 
 
@@ -130,5 +131,24 @@ def embed(model: Network, images: Inputs):
 
 def predict(model: Network, images: Inputs, support: None) -> Prediction:
     """The most probable rank, with the probabilities of all."""
-    probabilities = jax.nn.softmax(model(images).logits)
+    return softmax_prediction(model(images).logits)
+
+
+def softmax_prediction(logits: Float[Array, "batch ranks"]) -> Prediction:
+    """The most probable rank, with the probabilities of all."""
+    probabilities = jax.nn.softmax(logits)
     return Prediction(probabilities.argmax(1), probabilities=probabilities)
+
+
+def cross_entropy(logits, batch):
+    """Mean cross-entropy of a batch, with it and the accuracy as scalars to log."""
+    value = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+    count = jnp.maximum(batch["mask"].sum(), 1)
+    mean = jnp.sum(value, where=batch["mask"]) / count
+    return mean, {"cross_entropy": mean, "accuracy": accuracy(logits.argmax(1), batch)}
+
+
+def accuracy(predicted, batch) -> jax.Array:
+    """The share of a batch's images whose predicted rank [image] is the label."""
+    right = jnp.sum(predicted == batch["label"], where=batch["mask"])
+    return right / jnp.maximum(batch["mask"].sum(), 1)

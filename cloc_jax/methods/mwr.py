@@ -28,9 +28,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from cloc_jax.encoders import Encoder
-from cloc_jax.methods import nearest, regression, single_stage, stop_rules
+from cloc_jax.methods import fitted_predictions, heads, stop_rules
 from cloc_jax.methods.interface import Labelled, Method, Support
+from cloc_jax.methods.logit_methods import fit_stage
 
 NEIGHBOURS = 5  # whose mean label is the first guess
 MOVES = 10  # of the window, at most
@@ -83,13 +83,6 @@ class Comparator(nnx.Module):
         return jnp.tanh(self.output(self.dropout(x, rngs=rngs)))[..., 0]
 
 
-class Network(nnx.Module):
-    """Encoder and comparator."""
-
-    def __init__(self, encoder: Encoder, head: Comparator):
-        self.encoder, self.head = encoder, head
-
-
 def mwr(
     *,
     num_ranks: int,
@@ -107,7 +100,7 @@ def mwr(
 
     def init(encoder, rngs):
         head = Comparator(encoder.features, hidden, dropout, rngs=rngs)
-        return Network(encoder, head)
+        return heads.Network(encoder, head)
 
     def loss(model, batch, rngs):
         # Together, so that they share their batch statistics.
@@ -125,7 +118,7 @@ def mwr(
 
     def predict(model, images, support):
         value = estimate(model.head, model.encoder(images), support, num_ranks)
-        return regression.predict_value(value, support["scale"], num_ranks)
+        return fitted_predictions.predict_value(value, support["scale"], num_ranks)
 
     def fit(model, train, val):
         graph, state = nnx.split(model.head)
@@ -133,9 +126,10 @@ def mwr(
         state = jax.tree.map(np.asarray, state)
         support = fit_references(graph, state, train, references, num_ranks)
         values = _estimate_all(graph, state, val.embeddings, support, num_ranks)
-        return support | regression.fit_scale(values, val.labels, num_ranks)
+        fitted = fitted_predictions.fit_scale(np.asarray(values), val.labels, num_ranks)
+        return support | fitted
 
-    stage = single_stage.fit_stage(loss, limits, sampler="triples")
+    stage = fit_stage(loss, limits, sampler="triples")
     return Method(init, (stage,), embed, predict, fit)
 
 
@@ -264,7 +258,7 @@ def estimate(
     """Ranks, not rounded: from the mean label of neighbours on, by moving windows."""
     bank, labels = support["bank"], support["labels"]
     count = min(NEIGHBOURS, bank.shape[0])
-    neighbours = nearest.neighbour_labels(embeddings, bank, labels, count)
+    neighbours = fitted_predictions.neighbour_labels(embeddings, bank, labels, count)
     guess = jnp.round(neighbours.mean(1)).astype(jnp.int32)
     return move_windows(head, embeddings, guess, support, num_ranks)
 
@@ -303,20 +297,12 @@ def move_windows(
     return jax.lax.while_loop(goes_on, move, start)[3]
 
 
-def _estimate_all(
-    graph: nnx.GraphDef, state: Any, embeddings: Any, support: Support, num_ranks: int
-) -> np.ndarray:
-    """`estimate` of any number of embeddings, some at a time."""
-    count, width = embeddings.shape
-    size = min(CHUNK, count)
-    rows = -(-count // size)
-    # Filled up with copies, so that one program serves all.
-    chunks = np.resize(embeddings, (rows, size, width)).astype(np.float32)
-    found = _estimate_chunks(graph, state, chunks, support, num_ranks)
-    return np.asarray(found).ravel()[:count]
-
-
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _estimate_chunks(graph, state, chunks, support, num_ranks: int):
+def _estimate_all(graph, state, embeddings, support, num_ranks: int):
+    """`estimate` of any number of embeddings, some at a time."""
     head = nnx.merge(graph, state)
-    return jax.lax.map(lambda rows: estimate(head, rows, support, num_ranks), chunks)
+
+    def of_one(embedding):
+        return estimate(head, embedding[None], support, num_ranks)[0]
+
+    return jax.lax.map(of_one, embeddings, batch_size=CHUNK)

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from cloc_jax import losses
-from cloc_jax.encoders import Encoder
-from cloc_jax.methods import single_stage, stop_rules
+from cloc_jax.methods import heads, stop_rules
 from cloc_jax.methods.interface import Method, Prediction
+from cloc_jax.methods.logit_methods import fit_stage
 
 DISTANCES = ("j", "wasserstein", "bhattacharyya", "hellinger")
 
@@ -53,13 +53,6 @@ class Gaussian(nnx.Module):
         return jax.nn.relu(self.mean(features)), self.norm(self.spread(features))
 
 
-class Probabilistic(nnx.Module):
-    """Encoder and Gaussian head."""
-
-    def __init__(self, encoder: Encoder, head: Gaussian):
-        self.encoder, self.head = encoder, head
-
-
 def poe(
     *,
     num_ranks: int,
@@ -86,7 +79,7 @@ def poe(
     def init(encoder, rngs):
         inner = width or encoder.features
         head = Gaussian(encoder.features, inner, num_ranks, dropout, rngs=rngs)
-        return Probabilistic(encoder, head)
+        return heads.Network(encoder, head)
 
     def loss(model, batch, rngs):
         head, label, mask = model.head, batch["label"], batch["mask"]
@@ -106,7 +99,7 @@ def poe(
         )
         value = terms.cross_entropy + divergence_weight * terms.kl
         value = value + order_weight * terms.ordinal
-        accuracy = single_stage.accuracy(logits.mean(0).argmax(1), batch)
+        accuracy = heads.accuracy(logits.mean(0).argmax(1), batch)
         return value, terms._asdict() | {"accuracy": accuracy}
 
     def embed(model, images):
@@ -119,5 +112,5 @@ def poe(
         label = jnp.round(value).astype(jnp.int32)
         return Prediction(label, value=value, probabilities=probabilities)
 
-    stage = single_stage.fit_stage(loss, limits)
+    stage = fit_stage(loss, limits)
     return Method(init, (stage,), embed, predict)

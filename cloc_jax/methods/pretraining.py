@@ -1,19 +1,27 @@
-"""What methods share that pretrain an encoder and then learn ranks on it."""
+"""Methods that pretrain an encoder by contrasting views, then learn ranks on it.
 
-from collections.abc import Callable, Mapping
+They differ in the contrast (`simclr`, `supcon`, `rnc`); methods/dino.py pretrains in
+its own way and shares the rest. Afterwards a linear probe on the frozen encoder, or
+full training, learns the ranks; unlike in the released codes its epoch is chosen on
+validation data.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
+from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import stop_rules
-from cloc_jax.methods.ce import cross_entropy
+from cloc_jax.methods import fitted_predictions, heads, stop_rules
 from cloc_jax.methods.interface import (
     ENCODER,
     HEAD,
+    Method,
     Prediction,
     Stage,
     View,
@@ -83,9 +91,7 @@ def pretrain_stage(
     loss: Callable,
     settings: Mapping[str, Any],
     batch_size: int,
-    *,
-    augment: str,
-    views: int = 2,
+    **options: Any,
 ) -> Stage:
     """Training of encoder and projection, without a score.
 
@@ -93,20 +99,20 @@ def pretrain_stage(
       loss: of model, batch and rngs.
       settings: `config.method.<name>.pretrain`.
       batch_size: images in a batch, with which the learning rate is scaled.
-      augment: recipe of the views.
+      options: further fields of the stage, or other values of these.
     """
     optimizer, epochs = own_optimizer(settings, batch_size)
-    return Stage(
+    stage = Stage(
         name="pretrain",
         loss=loss,
         trains=dict.fromkeys((*ENCODER, PROJECTION), {}),
-        stop=stop_rules.by_loss(max_epochs=epochs, patience=epochs),
-        views=(View(augment=augment),) * views,
+        stop=stop_rules.after_epochs(epochs),
         # Labels must play no part in the make-up of a batch.
         sampler="shuffled",
         optimizer=optimizer,
         is_scored=False,
     )
+    return stage._replace(**options)
 
 
 def downstream_stage(
@@ -142,31 +148,194 @@ def downstream_stage(
 
 def classify(model: Pretrained, batch, rngs):
     """Cross-entropy of the linear head."""
-    return cross_entropy(model(batch["image"]), batch)
+    return heads.cross_entropy(model(batch["image"]), batch)
 
 
 def predict(model: Pretrained, images, support: None) -> Prediction:
     """The most probable rank, with the probabilities of all."""
-    probabilities = jax.nn.softmax(model(images))
-    return Prediction(probabilities.argmax(1), probabilities=probabilities)
+    return heads.softmax_prediction(model(images))
 
 
 class Perceptron(nnx.Module):
-    """Linear layers with ReLUs between them, and batch norms where asked for."""
+    """Linear layers with activations between them, and batch norms where asked for.
 
-    def __init__(self, widths, *, has_norms: bool, rngs: nnx.Rngs):
+    The first `norms` layers have one, all by default.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        *,
+        has_norms: bool,
+        norms: int | None = None,
+        activation: Callable = jax.nn.relu,
+        rngs: nnx.Rngs,
+        **options: Any,  # of the linear layers
+    ):
         pairs = list(zip(widths, widths[1:], strict=False))
         self.layers = nnx.List(
-            [nnx.Linear(a, b, use_bias=not has_norms, rngs=rngs) for a, b in pairs]
+            [nnx.Linear(a, b, rngs=rngs, **options) for a, b in pairs]
         )
-        norms = [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs]
-        self.norms = nnx.List(norms) if has_norms else None
+        made = [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs[:norms]]
+        self.norms = nnx.List(made if has_norms else [])
+        self.activation = activation
 
     def __call__(self, x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
         for n, layer in enumerate(self.layers):
             x = layer(x)
-            if self.norms is not None:
+            if n < len(self.norms):
                 x = self.norms[n](x)
             if n + 1 < len(self.layers):
-                x = jax.nn.relu(x)
+                x = self.activation(x)
         return x
+
+
+def simclr(
+    *,
+    num_ranks: int,
+    batch_size: int,
+    limits: stop_rules.Limits,
+    temperature: float,
+    width: int,
+    hidden: int,
+    augment: str,
+    downstream: str,
+    pretrain: Mapping[str, Any],
+    probe: Mapping[str, Any],
+) -> Method:
+    """Two views of an image are to be alike, and views of other images not.
+
+    Chen et al., "A Simple Framework for Contrastive Learning of Visual
+    Representations", ICML 2020.
+
+    The encoder is pretrained without labels. The released code's loss is twice this
+    one, which is the mean over anchors.
+    """
+    if temperature <= 0 or width < 1 or hidden < 0:
+        raise ValueError(
+            f"method.simclr has temperature {temperature}, width {width} and hidden "
+            f"{hidden}; the first two must be above 0, the last 0 or more."
+        )
+
+    def init(encoder, rngs):
+        inner = hidden or encoder.features
+        widths = (encoder.features, inner, inner, width)
+        projection = Perceptron(widths, has_norms=True, use_bias=False, rngs=rngs)
+        return Pretrained(encoder, projection, num_ranks, rngs=rngs)
+
+    def loss(model, batch, rngs):
+        features = contrasted(model, batch["image"])
+        value = losses.nt_xent(features, temperature=temperature, where=batch["mask"])
+        return value, {}
+
+    views = (View(augment=augment),) * 2
+    stages = (
+        pretrain_stage(loss, pretrain, batch_size, views=views),
+        downstream_stage("simclr", downstream, classify, probe, batch_size, limits),
+    )
+    return Method(init, stages, embed, predict)
+
+
+def supcon(
+    *,
+    num_ranks: int,
+    batch_size: int,
+    limits: stop_rules.Limits,
+    temperature: float,
+    base_temperature: float,
+    width: int,
+    augment: str,
+    downstream: str,
+    pretrain: Mapping[str, Any],
+    probe: Mapping[str, Any],
+) -> Method:
+    """All views of images of one rank are to be alike (Khosla et al., "Supervised
+    Contrastive Learning", NeurIPS 2020)."""
+    if min(temperature, base_temperature) <= 0 or width < 1:
+        raise ValueError(
+            f"method.supcon has temperatures {temperature} and {base_temperature} and "
+            f"width {width}; all must be above 0."
+        )
+
+    def init(encoder, rngs):
+        widths = (encoder.features, encoder.features, width)
+        projection = Perceptron(widths, has_norms=False, rngs=rngs)
+        return Pretrained(encoder, projection, num_ranks, rngs=rngs)
+
+    def loss(model, batch, rngs):
+        value = losses.supcon(
+            contrasted(model, batch["image"]),
+            batch["label"],
+            temperature=temperature,
+            base_temperature=base_temperature,
+            where=batch["mask"],
+        )
+        return value, {}
+
+    views = (View(augment=augment),) * 2
+    stages = (
+        pretrain_stage(loss, pretrain, batch_size, views=views),
+        downstream_stage("supcon", downstream, classify, probe, batch_size, limits),
+    )
+    return Method(init, stages, embed, predict)
+
+
+def rnc(
+    *,
+    num_ranks: int,
+    batch_size: int,
+    limits: stop_rules.Limits,
+    temperature: float,
+    augment: str,
+    downstream: str,
+    pretrain: Mapping[str, Any],
+    probe: Mapping[str, Any],
+) -> Method:
+    """Of two images the one nearer in rank is to be nearer in embedding.
+
+    Zha et al., "Rank-N-Contrast: Learning Continuous Representations for Regression",
+    NeurIPS 2023.
+
+    A linear layer then predicts the rank as a number, by its absolute error. The rank
+    is that number rounded, and MAE is that of the number itself. Unlike in the released
+    code the loss is stabilised by a masked maximum and needs no loop over columns.
+    """
+    if temperature <= 0:
+        raise ValueError(
+            f"method.rnc.temperature is {temperature}; use a number above 0."
+        )
+
+    def init(encoder, rngs):
+        return Pretrained(encoder, None, 1, rngs=rngs)
+
+    def contrast(model, batch, rngs):
+        value = losses.rnc(
+            contrasted(model, batch["image"]),
+            batch["label"],
+            temperature=temperature,
+            where=batch["mask"],
+        )
+        return value, {}
+
+    def regress(model, batch, rngs):
+        value = model(batch["image"])[:, 0]
+        label, mask = batch["label"], batch["mask"]
+        count = jnp.maximum(mask.sum(), 1)
+        error = jnp.sum(jnp.abs(value - label), where=mask) / count
+        nearest = jnp.clip(jnp.round(value), 0, num_ranks - 1)
+        return error, {"accuracy": heads.accuracy(nearest, batch)}
+
+    def predict(model, images, support):
+        value = model(images)[:, 0]
+        return fitted_predictions.predict_value(value, support["scale"], num_ranks)
+
+    def fit(model, train, val):
+        value = np.asarray(model.head(jnp.asarray(val.embeddings)))[:, 0]
+        return fitted_predictions.fit_scale(value, val.labels, num_ranks)
+
+    views = (View(augment=augment),) * 2
+    stages = (
+        pretrain_stage(contrast, pretrain, batch_size, views=views),
+        downstream_stage("rnc", downstream, regress, probe, batch_size, limits),
+    )
+    return Method(init, stages, embed, predict, fit, fit_reads=("val",))

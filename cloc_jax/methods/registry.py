@@ -4,18 +4,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloc_jax.methods.ce import ce
 from cloc_jax.methods.cloc import cloc
-from cloc_jax.methods.cumulative import clm, coral, corn, orcnn
 from cloc_jax.methods.dino import dino
 from cloc_jax.methods.gol import gol
 from cloc_jax.methods.interface import Method
+from cloc_jax.methods.logit_methods import ce, clm, coral, corn, orcnn, sord
 from cloc_jax.methods.mwr import mwr
 from cloc_jax.methods.poe import poe
-from cloc_jax.methods.rnc import rnc
-from cloc_jax.methods.simclr import simclr
-from cloc_jax.methods.sord import sord
-from cloc_jax.methods.supcon import supcon
+from cloc_jax.methods.pretraining import rnc, simclr, supcon
 
 METHODS: dict[str, Callable[..., Method]] = {
     "cloc": cloc,

@@ -77,20 +77,13 @@ def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Sto
     )
 
 
-def by_loss(*, max_epochs: int, patience: int) -> Stop:
-    """Stops after `patience` epochs without a lower loss of the batches, or after
-    `max_epochs`: for stages that cannot be scored."""
-    _check_epochs(max_epochs, patience)
+def after_epochs(max_epochs: int) -> Stop:
+    """Stops after `max_epochs`: for stages that cannot be scored."""
+    _check_epochs(max_epochs, 1)
 
     def update(state, epoch, scores) -> Verdict:
-        state, improved = _watch(state, epoch, -scores["batches"]["loss"])
-        rule, reason = "", ""
-        if state["since"] >= patience:
-            rule = "patience"
-            reason = f"the loss did not fall for {patience} epochs"
-        elif epoch >= max_epochs:
-            rule, reason = _cap(max_epochs)
-        return Verdict(state, rule, reason, improved)
+        rule, reason = _cap(max_epochs) if epoch >= max_epochs else ("", "")
+        return Verdict(dict(state), rule, reason, improved=True)
 
     return Stop(_start, update, max_epochs, reads=())
 

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from cloc_jax.encoders.registry import Identity
-from cloc_jax.methods import Context, Labelled, Limits, nearest
+from cloc_jax.methods import Context, Labelled, Limits, fitted_predictions
 from cloc_jax.methods.gol import draw_pairs, gol
 
 LABELS = jnp.asarray([0, 0, 1, 2, 2, 2, 4, 4])
@@ -81,7 +81,7 @@ def test_neighbours_predict_as_a_slow_loop_does():
     labels = rng.integers(0, 5, 30).astype(np.int32)
     queries = rng.normal(size=(12, 4)).astype(np.float32)
     support = {"bank": bank, "labels": labels, "k": jnp.asarray(4, jnp.int32)}
-    found = nearest.predict_by_neighbours(
+    found = fitted_predictions.predict_by_neighbours(
         jnp.asarray(queries), support, most=6, num_ranks=5
     )
     for i, query in enumerate(queries):
@@ -99,7 +99,7 @@ def test_k_is_the_one_with_the_least_validation_error():
         np.array([0, 0, 4, 4, 2, 2]),
     )
     val = Labelled(np.array([[0.04], [9.04]], np.float32), np.array([0, 2]))
-    support = nearest.fit_neighbours(train, val, (2, 4, 6, 50))
+    support = fitted_predictions.fit_neighbours(train, val, (2, 4, 6, 50))
     assert int(support["k"]) == 2
     other = Labelled(val.embeddings, np.array([2, 3]))
-    assert int(nearest.fit_neighbours(train, other, (2, 4, 6, 50))["k"]) == 4
+    assert int(fitted_predictions.fit_neighbours(train, other, (2, 4, 6, 50))["k"]) == 4

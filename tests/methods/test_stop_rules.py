@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloc_jax.methods.stop_rules import Limits, by_loss, by_validation
+from cloc_jax.methods.stop_rules import Limits, after_epochs, by_validation
 
 
 def follow(rule, accuracies, maes):
@@ -64,17 +64,9 @@ def test_the_cap():
     assert rule.max_epochs == 2
 
 
-def test_a_stage_that_is_not_scored_stops_by_its_loss():
-    rule = by_loss(max_epochs=9, patience=2)
-    assert rule.reads == () and rule.max_epochs == 9
-    state, verdicts = rule.init(), []
-    for epoch, loss in enumerate([3.0, 2.0, 2.5, 2.0], 1):
-        verdict = rule.update(state, epoch, {"batches": {"loss": loss}})
-        state = json.loads(json.dumps(verdict.state))
-        verdicts.append(verdict)
-    assert [v.improved for v in verdicts] == [True, True, False, False]
-    assert [v.rule for v in verdicts] == ["", "", "", "patience"]
-    assert "the loss did not fall for 2 epochs" in verdicts[-1].reason
-    capped = by_loss(max_epochs=1, patience=2)
-    last = capped.update(capped.init(), 1, {"batches": {"loss": 3.0}})
-    assert last.rule == "max_epochs" and last.improved
+def test_a_stage_that_is_not_scored_ends_after_its_epochs():
+    rule = after_epochs(2)
+    assert rule.reads == () and rule.max_epochs == 2
+    verdicts = [rule.update(rule.init(), n, {}) for n in (1, 2)]
+    assert [v.rule for v in verdicts] == ["", "max_epochs"]
+    assert all(v.improved for v in verdicts)

@@ -1,4 +1,5 @@
-"""Prediction by nearest neighbours in the training embeddings."""
+"""Predictions from what is fitted to embeddings after training: nearest neighbours in
+those of the training data, and the width of a logistic around a predicted number."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from cloc_jax.methods.interface import Labelled, Prediction, Support
+
+NARROWEST, WIDEST = 1e-2, 1e2  # scales of a logistic that are looked at, in ranks
 
 
 def fit_neighbours(
@@ -63,3 +66,30 @@ def neighbour_labels(
     cross = jnp.matmul(embeddings.astype(bank.dtype), bank.T, precision="highest")
     closeness = 2 * cross - jnp.sum(bank**2, axis=1)[None, :]
     return jnp.asarray(labels)[jax.lax.top_k(closeness, count)[1]]
+
+
+def fit_scale(values: np.ndarray, labels: np.ndarray, num_ranks: int) -> Support:
+    """The scale of the logistic with the greatest likelihood of validation labels."""
+    from scipy import optimize, special  # late: they take half a second
+
+    low = np.where(labels == 0, -np.inf, labels - 0.5)
+    high = np.where(labels == num_ranks - 1, np.inf, labels + 0.5)
+
+    def cost(log_scale: float) -> float:
+        scale = np.exp(log_scale)
+        ends = [special.expit((end - values) / scale) for end in (low, high)]
+        return float(-np.log(np.maximum(ends[1] - ends[0], 1e-12)).mean())
+
+    bounds = (np.log(NARROWEST), np.log(WIDEST))
+    fitted = optimize.minimize_scalar(cost, bounds=bounds, method="bounded")
+    return {"scale": np.asarray(np.exp(fitted.x), np.float32)}
+
+
+def predict_value(
+    value: Float[Array, " batch"], scale: Float[Array, ""], num_ranks: int
+) -> Prediction:
+    """The value, the rank nearest to it, and a logistic's chances around it."""
+    nearest = jnp.clip(jnp.round(value), 0, num_ranks - 1).astype(jnp.int32)
+    boundaries = jnp.arange(num_ranks - 1, dtype=value.dtype) + 0.5
+    above = jax.nn.sigmoid((value[:, None] - boundaries[None, :]) / scale)
+    return Prediction(nearest, value=value, above=above)
