@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from cloc_jax import losses
 from cloc_jax.bench.measurement import FLOOR, Cell, Program, compiled, measure
-from cloc_jax.losses import distances
+from cloc_jax.losses import geometry
 from cloc_jax.runtime import sharding
 
 FORMS = ("dense", "sorted")  # of mmnp, timed unless others are asked for
@@ -128,4 +128,4 @@ def _squared_cosines(embeddings: jax.Array) -> jax.Array:
 
 
 def _sum_of_distances(features: jax.Array) -> jax.Array:
-    return jnp.sum(distances.euclidean(features, features))
+    return jnp.sum(geometry.euclidean(features, features))

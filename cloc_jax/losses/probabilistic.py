@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from . import distances, masks
+from . import geometry, masks
 
 GaussianDistance = Literal["j", "wasserstein", "bhattacharyya", "hellinger"]
 GAUSSIAN_DISTANCES = get_args(GaussianDistance)
@@ -114,7 +114,7 @@ def _j(difference, log_a, log_b):
 
 def _wasserstein(difference, log_a, log_b):
     deviations = jnp.exp(log_a / 2) - jnp.exp(log_b / 2)
-    return distances.sqrt(jnp.sum(difference**2 + deviations**2, axis=1))
+    return geometry.sqrt(jnp.sum(difference**2 + deviations**2, axis=1))
 
 
 def _bhattacharyya(difference, log_a, log_b):
@@ -125,7 +125,7 @@ def _bhattacharyya(difference, log_a, log_b):
 
 
 def _hellinger(difference, log_a, log_b):
-    return distances.sqrt(-jnp.expm1(-_bhattacharyya(difference, log_a, log_b)))
+    return geometry.sqrt(-jnp.expm1(-_bhattacharyya(difference, log_a, log_b)))
 
 
 _DISTANCES = {

@@ -6,7 +6,7 @@ import loss_checks
 import numpy as np
 import pytest
 
-from cloc_jax.losses.binary_tasks import (
+from cloc_jax.losses.ordinal_heads import (
     above_from_conditionals,
     coral,
     corn,

@@ -9,7 +9,7 @@ import loss_checks
 import numpy as np
 import pytest
 
-from cloc_jax.losses.geometric_order import gol_terms
+from cloc_jax.losses.geometry import gol_terms
 
 RANKS, MARGIN = 5, 0.25
 WEIGHTS = (1.0, 2.0, 3.0)  # so that no term can hide another

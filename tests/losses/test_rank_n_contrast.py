@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from cloc_jax.losses.rank_n_contrast import rnc
+from cloc_jax.losses.contrastive import rnc
 
 TEMPERATURE = 0.7
 LOSS = loss_checks.Loss(

@@ -5,7 +5,7 @@ import loss_checks
 import numpy as np
 import pytest
 
-from cloc_jax.losses.thresholds import cumulative_link
+from cloc_jax.losses.ordinal_heads import cumulative_link
 
 LOSS = loss_checks.Loss(
     lambda b, where: cumulative_link(
