@@ -102,8 +102,8 @@ class Subset(Source):
         return [marks[i] for i in self._items]
 
     def contents(self) -> list[str] | None:
-        found = self._source.contents()
-        return None if found is None else [found[i] for i in self._items]
+        digests = self._source.contents()
+        return digests and [digests[i] for i in self._items]
 
     def original(self) -> Source:
         before = self._source.original()

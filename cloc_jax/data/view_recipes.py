@@ -6,9 +6,6 @@ solarisation, each with its own probability.
 Everything is a pure function of the image and of the generator's state. Every view
 takes the same number of draws, whatever the recipe and the image: changing one strength
 leaves the other changes as they were.
-
-OpenCV may use several threads for large images. Where many reader threads call these
-functions at once, the program that starts them should call `cv2.setNumThreads(0)`.
 """
 
 import itertools

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from miniatures import picture, write
 
-from cloc_jax.data.layouts import official, rank_folders
+from cloc_jax.data.layouts import official
 
 SCANS = {
     "koa": official.scan_koa,
@@ -300,10 +300,3 @@ def test_an_incomplete_koa_is_not_koa(tmp_path):
     (root / "train" / "4").rmdir()
     with pytest.raises(ValueError, match="each with the folders 0 to 4"):
         official.scan_koa(root)
-
-
-def test_a_folder_of_the_same_shape_is_found_by_its_own_layout(tmp_path):
-    # KOA has a folder per rank below splits, so the general layout reads it alike.
-    root = miniatures.koa(tmp_path)
-    own = rank_folders.scan(root, group_pattern=r"^(\d+)")
-    assert own.items == official.scan_koa(root).items
