@@ -1,8 +1,6 @@
 """Commands that finish, fail, die or hang, and who runs them on this machine."""
 
-import json
 import os
-import pathlib
 import pickle
 import signal
 import subprocess
@@ -121,6 +119,7 @@ def test_what_dies_is_tried_again_and_what_fails_is_not(tmp_path):
     assert failed["lost"].startswith("its command ended with -9 in 3 attempts; see ")
     assert set(failed) == {"wrong", "lost"}
     assert RunFolder(folder / "lost").read_failure() == failed["lost"]
+    files.read_sealed(folder / "commands" / "fine.json", remedy="")
     [words] = attempts(folder, "fine")
     assert words == (
         f"train --config={folder / 'commands' / 'fine.json'} --run={folder / 'fine'} "
@@ -317,12 +316,3 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch):
     wrong = Options("slurm", settings={"cluster": "local", "colour": "red"})
     with pytest.raises(ValueError, match="which submitit does not take"):
         slurm.make_executor(tmp_path, wrong)
-
-
-def test_the_configuration_of_a_command_is_sealed(tmp_path):
-    work = work_of(tmp_path, "finish")
-    assert json.loads(work.config.read_text())["script"] == ["finish"]
-    text = work.config.read_text()
-    work.config.write_text(text.replace("finish", "hang"))
-    with pytest.raises(files.Damaged):
-        files.read_sealed(pathlib.Path(work.config), remedy="")
