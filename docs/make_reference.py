@@ -3,8 +3,8 @@
     python docs/make_reference.py
 
 Settings, defaults and explanations come from cloc_jax/config.py (the comments beside
-the fields), jobs from cloc_jax/cli/command_line.py. A test fails where the page is
-stale.
+the fields), jobs from the signatures and docstrings in cloc_jax/cli. A test fails where
+the page is stale.
 """
 
 import argparse
@@ -22,13 +22,15 @@ PAGE = ROOT / "docs" / "reference.md"
 sys.path.insert(0, str(ROOT))
 
 from cloc_jax import config as schema  # noqa: E402
-from cloc_jax.cli import command_line  # noqa: E402
+from cloc_jax.cli import flags  # noqa: E402
+from cloc_jax.cli.main import JOBS as ALL_JOBS  # noqa: E402
+from cloc_jax.cli.settings import PlaceSettings, Settings  # noqa: E402
 
 TOP = """\
 # Reference
 
-Written by `python docs/make_reference.py` from `cloc_jax/config.py` and the parsers in
-`cloc_jax/cli/command_line.py`; edit those, not this page.
+Written by `python docs/make_reference.py` from `cloc_jax/config.py` and the jobs in
+`cloc_jax/cli`; edit those, not this page.
 
 - [Jobs](#jobs): what `launch.py` does, with the flags of each job.
 - [Settings](#settings): every field of a configuration, with its default.
@@ -47,10 +49,10 @@ Set on the command line with `--config.` before the name, such as
 differs from these defaults. "ours" marks what the paper leaves open.
 """
 TAKES = {
-    command_line.FULL: "Takes any setting as well.",
-    command_line.OF_RUN: "Uses the run's own settings; of others only `mesh.*`, "
+    Settings: "Takes any setting as well.",
+    PlaceSettings: "Uses the run's own settings; of others only `mesh.*`, "
     "`data.root` and `data.prepared` can be given.",
-    "": "Takes no settings.",
+    None: "Takes no settings.",
 }
 
 
@@ -71,19 +73,19 @@ def main() -> None:
 
 def page() -> str:
     """The whole page."""
-    jobs = [_job(name) for name in command_line.COMMANDS]
+    jobs = [_job(name, job) for name, job in ALL_JOBS.items()]
     return "\n".join([TOP, JOBS, *jobs, SETTINGS, *_sections()])
 
 
 # --- jobs ---
 
 
-def _job(name: str) -> str:
-    command = command_line.COMMANDS[name]
-    lines = [f"### {name}", "", f"{command.help} {TAKES[command.settings]}", ""]
+def _job(name: str, job: flags.Job) -> str:
+    takes = TAKES[flags.settings_type(job)]
+    lines = [f"### {name}", "", f"{flags.summary(job)} {takes}", ""]
     rows = [
         (_flag(action), _meaning(action))
-        for action in command_line.parser(name)._actions
+        for action in flags.parser(job)._actions
         if "--help" not in action.option_strings
     ]
     return "\n".join(lines + (_table(("flag", "meaning"), rows) if rows else []))
@@ -102,12 +104,8 @@ def _flag(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    """The help of a flag, with its default where the help does not tell it."""
-    text, default = (action.help or "").replace("%%", "%"), action.default
-    if isinstance(default, list):
-        default = ",".join(map(str, default))
-    is_told = "default" in text or default in (None, "", False, 0, -1)
-    return text if is_told else f"{text} (default: {default})"
+    """The help of a flag, which tells its default."""
+    return (action.help or "").replace("%%", "%")
 
 
 # --- settings ---

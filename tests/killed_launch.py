@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import launch
+from cloc_jax.cli import main
 from cloc_jax.scoring import inference
 
 NUMBER, STAGE, PLACE = os.environ["CLOC_KILL"].split()
@@ -48,4 +48,4 @@ def killed_over(*arguments, original=inference.over, **options):
 
 run.RunCallbacks = KilledRun
 inference.over = killed_over
-sys.exit(launch.main(sys.argv[1:]))
+sys.exit(main.main(sys.argv[1:]))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-import launch
 from cloc_jax import config as schema_module
+from cloc_jax.cli.settings import CONFIGS
 from cloc_jax.config import (
     AUGMENT_LIMITS,
     check_settings,
@@ -27,9 +27,8 @@ from cloc_jax.training import assembly, encoder
 from cloc_jax.training.assembly import build_dataset
 from configs import official
 
-FOLDER = pathlib.Path(launch.__file__).parent / "configs"
 OFFICIAL = list(official.RECIPES)
-NAMES = [p.stem for p in sorted(FOLDER.glob("[a-z]*.py")) if p.stem != "official"]
+NAMES = [p.stem for p in sorted(CONFIGS.glob("[a-z]*.py")) if p.stem != "official"]
 VARIANTS = [
     *((name, variant) for name in NAMES for variant in ("", "frozen")),
     *(("official", name) for name in OFFICIAL),

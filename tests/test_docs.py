@@ -2,22 +2,20 @@
 
 import ast
 import importlib.util
-import pathlib
 import re
 import shlex
-import sys
 
 import pytest
-from absl import flags
-from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
-import launch
-from cloc_jax.cli import command_line
+from cloc_jax.cli import flags
+from cloc_jax.cli.main import JOBS
+from cloc_jax.cli.settings import CONFIGS, Settings, split_words
+from cloc_jax.config import default_config
 from cloc_jax.runtime.run_folder import flatten
 
-ROOT = pathlib.Path(launch.__file__).parent
-PATTERNS = ("*.md", "docs/**/*.md", "data/*/README.md", "configs/**/[a-z]*.py")
+ROOT = CONFIGS.parent
+PATTERNS = ("*.md", "docs/**/*.md", "data/*/README.md", "configs/[a-z]*.py")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for pattern in PATTERNS
@@ -45,18 +43,6 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(c, comments=True) for c in re.findall(r"launch\.py (.*)", code)]
 
 
-def read_config(words: list[str], monkeypatch) -> ConfigDict:
-    """The configuration that these settings give."""
-    if not any(word.startswith("--config=") for word in words):
-        words = ["--config=configs/quickstart.py", *words]
-    monkeypatch.setattr(sys, "argv", ["launch.py", *words])
-    monkeypatch.chdir(ROOT)
-    values = flags.FlagValues()
-    config = config_flags.DEFINE_config_file("config", flag_values=values)
-    values(sys.argv)
-    return config.value
-
-
 def test_commands_and_settings_are_found():
     text = "See `launch.py a\nb` or\n\n    python launch.py c \\\n        d  # e\n\nf\n"
     assert commands(text) == [["c", "d"], ["a", "b"]]
@@ -68,21 +54,22 @@ def test_commands_and_settings_are_found():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_parse(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
     for words in commands(read(page)):
         # "…" stands for what the reader fills in.
-        words = [word for word in words if word not in ("…", "--config=…", "--help")]
+        words = [w for w in words if not re.match(r"…$|--config=(…|RUN)|--help$", w)]
         has_job = bool(words) and not words[0].startswith("-")
         job = words.pop(0) if has_job else "train"
-        settings, own = launch.split_words(words, job)
-        found = command_line.parser(job).parse_intermixed_args(own)
-        config = read_config(settings, monkeypatch)
-        for varied in getattr(found, "vary", []):
-            config_path.get_value(varied.partition("=")[0], config)
+        words, own = split_words(words, job)
+        given = flags.read_flags(JOBS[job], own)
+        settings = Settings.read(words, job)
+        for varied in given.get("vary", []):
+            config_path.get_value(varied.partition("=")[0], settings.config)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_settings_and_files_exist(page):
-    text, schema = read(page), launch.schema()
+    text, schema = read(page), default_config()
     for name in FIELD.findall(text):
         config_path.get_value(name, schema)
     places = (ROOT, ROOT / "cloc_jax", (ROOT / page).parent)
@@ -110,11 +97,11 @@ def test_the_reference_has_every_setting_and_every_flag():
     text = (ROOT / "docs" / "reference.md").read_text()
 
     rows = dict(re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", text, re.M))
-    assert rows.keys() == flatten(launch.schema().to_dict()).keys()
+    assert rows.keys() == flatten(default_config().to_dict()).keys()
     assert all(rows.values()), "a setting without a meaning"
     assert rows["train.patience"] == "epochs without improvement that end such a stage"
-    for job in command_line.COMMANDS:
-        section = text.split(f"### {job}\n")[1].split("\n##")[0]
-        for action in command_line.parser(job)._actions:
+    for name, job in JOBS.items():
+        section = text.split(f"### {name}\n")[1].split("\n##")[0]
+        for action in flags.parser(job)._actions:
             for flag in set(action.option_strings) - {"-h", "--help"}:
-                assert f"`{flag}" in section, (job, flag)
+                assert f"`{flag}" in section, (name, flag)

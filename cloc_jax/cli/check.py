@@ -4,25 +4,37 @@ Prints it, draws what looks odd, and writes all of it as JSON. The exit code is 
 scripts: 0 if nothing was found that matters, 1 if something was.
 """
 
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli import check_sheet
 from cloc_jax.data import inspection
 from cloc_jax.data.datasets import LAYOUTS, Dataset
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.layouts.listing import count_of
+from cloc_jax.data.source import Source
+from cloc_jax.report import figures
+from cloc_jax.report.figures import Picture, Row, style
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console, print_dataset, track
 from cloc_jax.scoring import intervals
-from cloc_jax.training import assembly as dataset_of
+from cloc_jax.training import assembly
 
 FEW_TO_JUDGE = 30  # test images of a rank
 FEW_TO_LEARN = 10  # training images of a rank
 SHOWN = 5  # of a kind that are printed; check.json has all
+ROWS = 16  # of the picture
+COLUMNS = 6  # of one image that is there often
+BITS = inspection.HASH_SIDE**2
+KINDS = {
+    "several splits": style.VERMILION,
+    "several ranks": style.ORANGE,
+    "shows nothing": style.PURPLE,
+    "same split, rank": style.FAINT,
+}
 
 
 def check(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -30,13 +42,13 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--run={folder} is a file; give the name of a folder.")
     if config.data.name not in LAYOUTS:
-        print_dataset(dataset_of.load(config))
+        print_dataset(assembly.load(config))
         console.print("these images are drawn by a program: there is nothing to check")
         return 0
     is_strict = config.data.on_bad_image == "error"
     config = config.copy_and_resolve_references()
     config.data.on_bad_image = "skip"  # to look at the others
-    dataset = dataset_of.load(config)
+    dataset = assembly.load(config)
     found = _inspect(config, dataset)
     unreadable = dataset.details["unreadable"]
     print_dataset(dataset._replace(notes=_other_notes(dataset.notes)))
@@ -47,10 +59,10 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
     for text in remarks:
         console.print(f"- {text}", soft_wrap=True)
     folder.mkdir(parents=True, exist_ok=True)
-    prepared = dataset_of.prepare(dataset, config).splits
+    prepared = assembly.prepare(dataset, config).splits
     picture, path = folder / "odd.png", folder / "check.json"
     picture.unlink(missing_ok=True)  # of an earlier check
-    if check_sheet.draw(picture, found, prepared, config.data.name):
+    if draw_odd(picture, found, prepared, config.data.name):
         console.print(f"picture  {picture}", soft_wrap=True)
     files.write_json(path, as_json(config, dataset, found, findings, remarks))
     console.print(f"details  {path}", soft_wrap=True)
@@ -193,6 +205,69 @@ def as_json(
         "findings": list(findings),
         "remarks": list(remarks),
     }
+
+
+# --- the picture of what looks odd ---
+
+
+def draw_odd(
+    path: pathlib.Path, found: Inspection, splits: Mapping[str, Source], name: str
+) -> bool:
+    """Saves the sheet, what matters first; False where nothing is odd."""
+    by_kind: dict[str, list[tuple[Alike, str]]] = {kind: [] for kind in KINDS}
+    for group in found.identical:
+        by_kind[_kind(group)].append((group, "identical"))
+    for pair in found.near:
+        by_kind[_kind(pair)].append((pair, f"{pair.bits} of {BITS} bits differ"))
+    by_kind["shows nothing"] = [(Alike((image,)), "") for image in found.flat]
+    place = {
+        i: (s, n) for s, source in splits.items() for n, i in enumerate(source.ids)
+    }
+
+    def picture(image: Graded, more: str) -> Picture:
+        split, index = place[image.id]
+        # A name that is not UTF-8 cannot be drawn as it is.
+        file = os.fsencode(pathlib.PurePosixPath(image.id).name)
+        short = file.decode("utf-8", "replace")
+        caption = f"{short}\n{split}, rank {image.rank}\n{more}".rstrip()
+        return Picture(splits[split][index], caption)
+
+    rows = [
+        Row(kind, [picture(image, more) for image in group.images[:COLUMNS]])
+        for kind, groups in _shared_out(by_kind).items()
+        for group, more in groups
+    ]
+    if not rows:
+        return False
+    total = sum(map(len, by_kind.values()))
+    figures.sheet(
+        path,
+        rows,
+        list(KINDS),
+        title=f"{name}: images that look odd",
+        note=f"{len(rows)} of {total}; check.json names all",
+        front_heading="what",
+        colours=list(KINDS.values()),
+    )
+    return True
+
+
+def _kind(group: Alike) -> str:
+    if group.is_shared:
+        return "several splits"
+    return "several ranks" if group.is_contradictory else "same split, rank"
+
+
+def _shared_out(by_kind: Mapping[str, list]) -> dict[str, list]:
+    """The first of each kind, so that all kinds are seen and no more than ROWS."""
+    shown = {kind: 0 for kind in by_kind}
+    while sum(shown.values()) < ROWS:
+        open_kinds = [kind for kind in by_kind if shown[kind] < len(by_kind[kind])]
+        if not open_kinds:
+            break
+        for kind in open_kinds[: ROWS - sum(shown.values())]:
+            shown[kind] += 1
+    return {kind: groups[: shown[kind]] for kind, groups in by_kind.items()}
 
 
 # --- words ---

@@ -9,7 +9,8 @@ from launching import TINY, launch, launched
 from tiny_runs import tiny
 
 from cloc_jax.bench import loss, measurement, step
-from cloc_jax.cli import bench as job
+from cloc_jax.cli import hardware
+from cloc_jax.cli.settings import Settings
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
 
@@ -102,7 +103,7 @@ def test_the_benchmark_of_rnc_through_launch(tmp_path):
 def test_mistakes_with_rnc(change, tmp_path):
     grid = {"batches": [8], "dims": [4], "ranks": 3, "rounds": 1, "devices": [1]}
     with pytest.raises(ValueError, match="on one device in float32 and has one form"):
-        job.bench("loss", tiny(), tmp_path, of="rnc", **grid | change)
+        hardware.bench(Settings(tiny(), "", ()), loss="rnc", **grid | change)
 
 
 @pytest.mark.slow

@@ -253,7 +253,7 @@ def import_everything() -> None:
     from scipy import optimize, special, stats  # noqa: F401
     from sklearn import isotonic  # noqa: F401
 
-    import launch  # noqa: F401
+    from cloc_jax.cli import main  # noqa: F401
     from cloc_jax.report import evaluation  # noqa: F401
     from cloc_jax.runtime import environment
     from cloc_jax.training import run  # noqa: F401
@@ -270,10 +270,10 @@ def run_launch(words: list[str], write: int, limit: int) -> None:
         if limit:
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        import launch
+        from cloc_jax.cli import main
 
         sys.argv = ["launch.py", *words]
-        code = launch.main(words)
+        code = main.main(words)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -6,7 +6,7 @@ import pytest
 from finished_runs import change_results, finished_run
 from launching import ROOT, launch, launched, run_code
 
-from cloc_jax.cli import decide, decision_effects
+from cloc_jax.cli import decide
 from cloc_jax.scoring import (
     calibration,
     conformal_sets,
@@ -108,8 +108,8 @@ def test_what_is_printed_is_what_happens_on_test(run, capsys):
     [(50, 1000, "agrees with"), (90, 1000, "is above"), (20, 1000, "is below")],
 )
 def test_the_verdict_goes_by_the_binomial_interval(missed, above, verdict):
-    tally = decision_effects.Tally(missed, above, 0, 0)
-    sentence = decision_effects._against_target(tally, 0.05)
+    tally = decide.Tally(missed, above, 0, 0)
+    sentence = decide._against_target(tally, 0.05)
     assert f"{verdict} the target of 5%" in sentence
 
 
@@ -278,9 +278,9 @@ def test_launch_decides_without_jax(run, tmp_path):
 )
 def test_launch_names_mistakes(run, tmp_path, arguments, message):
     code = (
-        "import atexit, sys, launch;"
+        "import atexit, sys; from cloc_jax.cli import main;"
         "atexit.register(lambda: 'jax' in sys.modules and print('jax is there'));"
-        "sys.exit(launch.main(sys.argv[1:]))"
+        "sys.exit(main.main(sys.argv[1:]))"
     )
     process = run_code(code, "decide", *arguments, cwd=tmp_path)
     assert process.returncode == 2, process.stderr

@@ -1,6 +1,5 @@
 """The program as a user meets it: one finished run, and every way to misuse it."""
 
-import argparse
 import csv
 import dataclasses
 import json
@@ -19,9 +18,7 @@ from launching import ROOT, TINY, launch, launched, run_code
 from PIL import Image
 from tiny_runs import arrays
 
-import launch as launcher
-from cloc_jax.cli import command_line, predict
-from cloc_jax.cli import request as requests
+from cloc_jax.cli import predict
 from cloc_jax.report import thumbnails
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
@@ -274,6 +271,33 @@ def test_a_full_disk_leaves_no_cut_predictions(finished, place):
     assert not list(place.glob("full.csv*"))
 
 
+def test_a_saved_configuration_trains_the_same_run_once(finished, place):
+    run, _ = finished
+    words = ["train", f"--config={run / 'config.json'}", "--run=saved", "--resume"]
+    launched(*words, "--no-report", cwd=place)  # where there is none yet
+    copy = place / "saved"
+    for name in ("metrics.json", "predictions.csv"):
+        one, other = ((folder / name).read_bytes() for folder in (run, copy))
+        assert one == other or name == "metrics.json"
+    scores = [
+        json.loads((r / "metrics.json").read_text())["final"] for r in (run, copy)
+    ]
+    assert scores[0] == scores[1]
+    assert not (copy / "report.html").exists()
+    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    launched(*words, "--no-report", cwd=place)
+    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
+
+
+def test_a_damaged_configuration_is_refused(finished, tmp_path):
+    text = (finished[0] / "config.json").read_text()
+    file = tmp_path / "config.json"
+    for changed in (text.replace('"seed": 0', '"seed": 1', 1), text[:100], "[]"):
+        file.write_text(changed)
+        process = launch(f"--config={file}", cwd=tmp_path)
+        assert process.returncode == 2 and f"error: {file}" in process.stderr
+
+
 def test_an_existing_run_is_never_overwritten(finished, place):
     process = launch(*TINY, "--run=whole", cwd=place)
     assert process.returncode == 2
@@ -310,7 +334,8 @@ def test_report_is_drawn_again_without_jax(finished, place):
     (copy / "report.html").unlink()
     before = {p: p.read_bytes() for p in copy.iterdir() if p.is_file()}
     code = (
-        "import sys, launch; code = launch.main(['report', '--run=redrawn']);"
+        "import sys; from cloc_jax.cli import main;"
+        "code = main.main(['report', '--run=redrawn']);"
         "assert 'jax' not in sys.modules; sys.exit(code)"
     )
     process = run_code(code, cwd=place)
@@ -461,6 +486,11 @@ def test_own_folder_of_images(place):
             "takes mesh.*, data.root and data.prepared",
         ),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
+        (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen"),
+        (["--config=configs/official.py"], "it has :orcnn, :coral"),
+        (["report", "--run=x", "--config.seed=1"], "it takes none"),
+        (["tables", "--data=moon"], "--data names moon; give some of adience"),
+        (["sweep", "--seeds=0"], "got 0; give a whole number, 1 or more"),
         (["--config.train.batch_size=33"], "Try 32 or 34"),
         (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
         (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
@@ -475,108 +505,6 @@ def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path)
     assert process.stderr.startswith("error: ") and message in process.stderr
     assert "Traceback" not in process.stderr
     assert not list(tmp_path.iterdir())
-
-
-OWN_FLAGS = {
-    "--resume": {"train"},
-    "--no-report": {"train"},
-    "--folds": {"train", "sweep", "tables"},
-    "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
-    "--choose": {"sweep"},
-    "--dry-run": {"tables"},
-    "--target": {"compile"},
-    "--output": {"predict"},
-    "--max-missed": {"decide"},
-    "--coverage": {"decide"},
-    "--remove": {"decide"},
-    "--boundary": {"decide", "control"},
-    "--vary": {"sweep"},
-    "--values": {"control"},
-    "--seeds": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
-    "--draws": {"margins", "gaps"},
-    "--add": {"claims"},
-    "--stage": {"show"},
-    "--steps": {"bench"},
-    "--batches": {"bench", "compile"},
-    "--from": {"weights", "tables"},
-    "--to": {"weights", "claims", "export", "tables"},
-    "--processes": {"train", "evaluate", "predict"}
-    | {"sweep", "control", "margins", "gaps", "collapse", "tables"},
-    "--run": set(command_line.COMMANDS) - {"prepare", "weights"},
-}
-
-
-@pytest.mark.parametrize(
-    "name, words, said",
-    [
-        ("gol", ["--config.head.hidden=8", "--config.seed=1"], "head.hidden: not used"),
-        ("simclr", ["--config.head.projection=4"], "as simclr has a head of its own"),
-        ("clm", ["--config.head.hidden=8"], ""),
-        ("gol", ["--config=configs/koa.py:frozen"], ""),  # only what a person gave
-    ],
-)
-def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):
-    config = launcher.schema()
-    config.method.name = name
-    none = argparse.Namespace()
-    requests.say_ignored(requests.Request(none, config, "x", words, launcher.schema))
-    printed = capsys.readouterr().out
-    assert (said in printed) if said else (printed == "")
-
-
-def test_help_of_each_job_lists_its_own_flags(capsys):
-    lists = {}
-    for job, command in command_line.COMMANDS.items():
-        with pytest.raises(SystemExit) as ended:
-            launcher.main([job, "--help"])
-        said = capsys.readouterr().out
-        assert ended.value.code == 0 and f"usage: python launch.py {job}" in said
-        assert command.help in said
-        takes_settings = command.settings == command_line.FULL
-        assert ("--config.train.batch_size=32" in said) == takes_settings
-        lists[job] = set(re.findall(r"^  (?:-h, )?(--[\w-]+)", said, re.MULTILINE))
-        assert "--help" in lists[job]
-    for flag, jobs in OWN_FLAGS.items():
-        assert {job for job, flags in lists.items() if flag in flags} == jobs, flag
-    assert launcher.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    assert all(
-        f"    {job:10}{command_line.COMMANDS[job].help}" in said for job in lists
-    )
-
-
-SETTINGS = """
-import sys, launch
-settings, own = launch.split_words(sys.argv[1:], "train")
-config = launch.read_settings(settings, "any setting", "train")
-print(config.data.name, config.data.size, config.data.order, config.seed, own)
-"""
-KOA, FOLDER = (ROOT / "configs" / name for name in ("koa.py", "folder.py"))
-SEVERAL = [
-    "--config.data.size=(64, 64)",
-    "--config.data.order=('a', 'b')",
-    f"--config={KOA}",
-    "--config.seed=1",
-    "--config.data.size",
-    "(32, 48)",
-    f"--config={FOLDER}",
-    "--config.seed=2",
-    "--config.data.order=('c', 'd')",
-]
-
-
-@pytest.mark.parametrize(
-    "words, found",
-    [
-        (["--config.seed=8", f"--config={KOA}"], "koa (120, 200) () 8 []"),
-        (["--config.seed=8", f"-config={KOA}"], "koa (120, 200) () 8 []"),
-        (["--config.seed=8", "--config", KOA], "koa (120, 200) () 8 []"),
-        (SEVERAL, "folder (32, 48) ('c', 'd') 2 []"),
-    ],
-)
-def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found):
-    process = run_code(SETTINGS, *words)
-    assert process.stdout == f"{found}\n", process.stderr
 
 
 def test_names_in_messages_are_obeyed_by_no_terminal(tmp_path):

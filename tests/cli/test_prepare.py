@@ -8,7 +8,7 @@ import miniatures
 import pytest
 from launching import ROOT, launch, run_code
 
-from cloc_jax.cli import prepare
+from cloc_jax.cli import images
 from cloc_jax.training import assembly
 
 
@@ -21,7 +21,7 @@ def config_of(name, root, prepared):
 
 
 def run(config, capsys):
-    prepare.prepare(config)
+    images.prepare_images(config)
     return capsys.readouterr().out
 
 

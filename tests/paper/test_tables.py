@@ -10,7 +10,7 @@ import pytest
 from launching import TINY, launch, launched, run_code
 from paper_runs import write_run
 
-from cloc_jax.cli import tables, tables_flags
+from cloc_jax.cli import tables
 from cloc_jax.data import datasets
 from cloc_jax.paper import table_plans, table_rows, table_summaries, tables_page
 from cloc_jax.paper.table_plans import Request
@@ -34,9 +34,11 @@ def settings(planned):
 
 
 def test_flags_name_what_there_is():
-    assert tables_flags.TABLES == tuple(table_rows.TABLES)
-    assert tables_flags.METHODS == tuple(table_summaries.METHODS)
-    assert sorted(tables_flags.DATASETS) == sorted(datasets.DATASETS)
+    assert sorted(tables.datasets()) == sorted(datasets.DATASETS)
+    for flag, unknown in (("only", "x"), ("data", "moon"), ("methods", "magic")):
+        given = {"only": [], "data": [], "methods": []} | {flag: [unknown]}
+        with pytest.raises(ValueError, match=f"--{flag} names {unknown}; give some of"):
+            tables.asked(**given, to="", summaries="")
 
 
 def test_runs_are_shared_between_tables():
@@ -222,9 +224,9 @@ def test_a_dry_run_counts_what_is_finished_and_says_how_long(tmp_path, capsys):
 
 def test_a_dry_run_answers_without_jax(tmp_path):
     code = (
-        "import sys, launch\n"
+        "import sys\nfrom cloc_jax.cli import main\n"
         "words = ['tables', '--dry-run', '--data=synthetic', '--run=none']\n"
-        "code = launch.main(words)\n"
+        "code = main.main(words)\n"
         "assert code == 0 and 'jax' not in sys.modules\n"
     )
     process = run_code(code, cwd=tmp_path)
@@ -263,7 +265,7 @@ def test_names_and_summaries_that_are_none(tmp_path):
         table_plans.read_merged([tmp_path])
     for flag, text, known in (
         ("--weights", "vg16=x", tuple(table_rows.BACKBONES)),
-        ("--root", "moon=x", tables_flags.DATASETS),
+        ("--root", "moon=x", tables.datasets()),
     ):
         with pytest.raises(ValueError, match=f"{flag} is '{text}'; .* {known[0]}"):
             tables._named([text], flag, known)

@@ -34,8 +34,8 @@ SUBMITIT = ["--engine=slurm", "--option=cluster=local"]
 # The driver, and a look at what it loaded.
 DRIVER = """
 import sys
-import launch
-code = launch.main(sys.argv[1:])
+from cloc_jax.cli import main
+code = main.main(sys.argv[1:])
 loads = not {"--workers=2", "--engine=ray"} & set(sys.argv)
 assert loads or "jax" not in sys.modules, "the driver loads JAX"
 sys.exit(code)

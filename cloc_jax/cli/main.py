@@ -1,0 +1,137 @@
+"""The command line: finds the job, reads its flags and settings, and runs it."""
+
+import pathlib
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+import cloc_jax
+from cloc_jax.cli import flags, hardware, images, runs, settings, studies
+from cloc_jax.runtime import environment, errors, processes
+
+PACKAGE = pathlib.Path(cloc_jax.__file__).resolve().parent
+JOBS: dict[str, flags.Job] = {
+    job.__name__: job
+    for job in (
+        runs.train,
+        images.check,
+        images.show,
+        images.prepare,
+        runs.evaluate,
+        runs.report,
+        runs.predict,
+        runs.decide,
+        runs.export,
+        studies.sweep,
+        studies.control,
+        studies.margins,
+        studies.gaps,
+        studies.collapse,
+        studies.tables,
+        studies.claims,
+        studies.probe,
+        hardware.bench,
+        hardware.compile,
+        images.weights,
+    )
+}
+OVERVIEW = """\
+cloc_jax: ordinal image classification with learned margins.
+
+    python launch.py                                    quick start on drawn knees
+    python launch.py --config=configs/koa.py --config.data.root=DIR
+    python launch.py --config=configs/folder.py --config.data.root=DIR
+    python launch.py … --run=DIR                        where the results go
+    python launch.py … --resume                         go on after an interruption
+    python launch.py predict --run=DIR image.png …      grade images
+    python launch.py JOB --help                         what a job takes
+
+Any setting of cloc_jax/config.py can be overridden: --config.train.batch_size=32
+
+Jobs:
+"""
+
+
+def start() -> None:
+    """What `launch.py`, `python -m cloc_jax` and the script `cloc_jax` do."""
+    environment.open_missing_streams()
+    with environment.reader_may_leave():
+        sys.exit(main(sys.argv[1:]))
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the job that the words ask for and returns the exit code."""
+    is_named = bool(words) and not words[0].startswith("-")
+    if not is_named and {"--help", "-h"} & set(words):
+        print(overview())
+        return 0
+    name, words = (words[0], words[1:]) if is_named else ("train", words)
+    try:
+        return run_job(name, words)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 128 + signal.SIGINT
+    except SystemExit:  # nobody reads the output
+        if not _has_peers():
+            raise
+        code = environment.UNREAD
+    except Exception as error:
+        problem = _sentence(error)
+        if isinstance(error, BrokenPipeError) and environment.has_no_reader():
+            code = environment.UNREAD
+        elif problem:
+            print(f"error: {errors.printable(problem)}", file=sys.stderr)
+            code = 2
+        else:
+            traceback.print_exc()
+            code = processes.LOST if _has_peers() else 1
+    if _has_peers():
+        # The usual way out would wait for processes that wait for this one.
+        processes.give_up(code)
+    return code
+
+
+def run_job(name: str, words: Sequence[str]) -> int:
+    """The exit code of a job; ValueError where the words make no sense."""
+    if name not in JOBS:
+        raise ValueError(
+            f"unknown job {name!r}; use one of {', '.join(JOBS)}, or none to train."
+        )
+    job = JOBS[name]
+    given, own = settings.split_words(words, name)
+    if name == "train" and (late := [word for word in own if word in JOBS]):
+        raise ValueError(f"the job comes first: python launch.py {late[0]} …")
+    arguments = flags.read_flags(job, own)
+    kind = flags.settings_type(job)
+    if kind:
+        arguments["settings"] = kind.read(given, name)
+    elif given:
+        settings.refuse(name, given, "none")
+    return job(**arguments)
+
+
+def overview() -> str:
+    """What `launch.py --help` prints."""
+    lines = [f"    {name:10}{flags.summary(job)}" for name, job in JOBS.items()]
+    return "\n".join([OVERVIEW, *lines])
+
+
+def _has_peers() -> bool:
+    return "jax" in sys.modules and sys.modules["jax"].process_count() > 1
+
+
+def _sentence(error: BaseException) -> str:
+    """What to tell the user of an error; "" where only a traceback can."""
+    is_of_system = isinstance(error, OSError) and error.errno is not None
+    if _is_ours(error) and not is_of_system:
+        return str(error)
+    return errors.sentence(error)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether this project raised it, so that its message is meant for the user."""
+    if not isinstance(error, ValueError | OSError | ArithmeticError):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return PACKAGE in pathlib.Path(frames[-1].filename).resolve().parents

@@ -1,0 +1,225 @@
+"""Jobs that make one run, or work with it."""
+
+import contextlib
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from cloc_jax.cli import studies
+from cloc_jax.cli.flags import ALONE, Boundaries, File, Folder, Processes, Written
+from cloc_jax.cli.settings import PlaceSettings, Settings
+from cloc_jax.config import saved_config
+from cloc_jax.runtime import environment, errors
+from cloc_jax.runtime import processes as running
+from cloc_jax.runtime.run_folder import RunFolder
+
+
+def train(
+    settings: Settings,
+    run: Folder = "",
+    resume: bool = False,
+    no_report: bool = False,
+    folds: str = "",
+    processes: Processes = ALONE,
+) -> int:
+    """Train a run and evaluate it; what launch.py does without a job.
+
+    Args:
+      run: folder of the results; runs/<config> by default
+      resume: go on with the run, or start it; nothing is done where it is finished
+      no_report: only scores, without pictures and a page; leaves no checkpoints
+      folds: all, or such as 0,3: train these folds of the dataset, as a sweep
+    """
+    if folds:
+        return studies.sweep(settings, run=run, folds=folds, processes=processes)
+    settings.check()
+    folder = RunFolder(settings.run_folder(run))
+    if resume and folder.config.exists():
+        folder.read_config()
+    else:
+        folder.check_new()
+    processes.start()
+    _say_ignored(settings)
+    from cloc_jax.report import evaluation
+
+    try:
+        evaluation.complete_run(
+            settings.config, folder, resume=resume, draws=not no_report
+        )
+    except errors.Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
+    return 0
+
+
+def evaluate(
+    settings: PlaceSettings, run: Folder = "", processes: Processes = ALONE
+) -> int:
+    """Make the results of a trained run again.
+
+    Args:
+      run: folder of a trained run
+    """
+    folder = _trained(run, "evaluate")
+    processes.start()
+    from cloc_jax.report import evaluation
+
+    is_first = running.is_first()
+    with folder.held("evaluate") if is_first else contextlib.nullcontext():
+        evaluation.evaluate(settings.of_run(folder.read_config()), folder)
+    return 0
+
+
+def report(run: Folder = "") -> int:
+    """Draw a run's page again from its files, without inference.
+
+    Args:
+      run: folder of a trained run
+    """
+    folder = _with_results(run, "report")
+    from cloc_jax.report import html_page  # light: neither JAX nor images
+    from cloc_jax.runtime.console import console
+
+    with folder.held("report"):
+        page = html_page.write_report(folder)
+    console.print(f"report  {page}", soft_wrap=True)
+    return 0
+
+
+def predict(
+    images: Annotated[Sequence[str], Written(is_positional=True)],
+    settings: PlaceSettings,
+    run: Folder = "",
+    output: File = "",
+    processes: Processes = ALONE,
+) -> int:
+    """Grade images.
+
+    Args:
+      images: image files and folders
+      run: folder of a trained run
+      output: the CSV to write
+    """
+    folder = _trained(run, "predict")
+    processes.start()
+    from cloc_jax.cli import predict
+
+    config = settings.of_run(folder.read_config())
+    failed = predict.predict(config, folder, images, output)
+    return 1 if failed else 0
+
+
+def decide(
+    run: Folder = "",
+    boundary: Boundaries = (),
+    max_missed: Annotated[Sequence[float], Written("SHARE")] = (),
+    cost: Annotated[Sequence[str], Written("'1|2=5'")] = (),
+    guarantee: bool = False,
+    coverage: Annotated[float | None, Written("SHARE")] = None,
+    remove: bool = False,
+) -> int:
+    """Choose how a run decides at boundaries that matter, and keep it.
+
+    Args:
+      run: folder of a trained run
+      boundary: a boundary that matters; repeat the flag for several; the run's critical
+        ones by default
+      max_missed: the largest share of the images above the boundary that may be put
+        below; repeat the flag to give each --boundary its own, in the same order
+      cost: in place of --max-missed: what a mistake at a boundary costs, or '1|2=5:1'
+        for missed and false alarm; repeat the flag for several, others cost 1
+      guarantee: hold --max-missed by conformal risk control; needs a run trained with
+        --config.data.calibration_fraction above 0
+      coverage: sets of neighbouring ranks that hold the true one for this share of
+        images; alone or beside the others; needs a run trained with
+        --config.data.calibration_fraction above 0
+      remove: take the saved decision away
+    """
+    if remove and (boundary or max_missed or cost or guarantee or coverage is not None):
+        raise ValueError(
+            "--remove takes the saved decision away; give it alone, with --run only."
+        )
+    folder = (_trained if remove else _with_results)(run, "decide")
+    from cloc_jax.cli import decide  # light: neither JAX nor images
+
+    with folder.held("decide"):
+        if remove:
+            decide.remove(folder)
+            return 0
+        decide.decide(
+            folder,
+            boundaries=boundary,
+            max_missed=max_missed,
+            costs=cost,
+            guarantee=guarantee,
+            coverage=coverage,
+        )
+    return 0
+
+
+def export(
+    settings: PlaceSettings,
+    run: Folder = "",
+    to: Annotated[str, Written("OUT")] = "",
+) -> int:
+    """Write a run's model into a folder that others can use.
+
+    Args:
+      run: folder of a trained run
+      to: the folder to write
+    """
+    folder = _trained(run, "export")
+    if not to:
+        raise ValueError("export needs the folder to write: add --to=OUT.")
+    target = pathlib.Path(to)
+    if target.exists():
+        raise FileExistsError(
+            f"--to={target} exists already; give another name or move it away."
+        )
+    environment.set_up_libraries(is_joint=False)
+    from cloc_jax.cli import export
+
+    export.export(settings.of_run(folder.read_config()), folder, target)
+    return 0
+
+
+def _trained(run: str, job: str) -> RunFolder:
+    """The folder of --run, which has to be a run before libraries load."""
+    if not run:
+        raise ValueError(f"{job} needs a trained run: add --run=DIR.")
+    folder = RunFolder(run)
+    folder.read_config()
+    return folder
+
+
+def _with_results(run: str, job: str) -> RunFolder:
+    """The folder of --run with its results, made now where they are missing."""
+    folder = _trained(run, job)
+    results = (folder.metrics, folder.path / "predictions.csv")
+    is_trained = any((folder.path / "stages").glob("*.json"))
+    if is_trained and not all(path.is_file() for path in results):
+        environment.set_up_libraries(is_joint=False)
+        from cloc_jax.report import evaluation
+
+        with folder.held(job):
+            evaluation.evaluate(saved_config(folder.read_config()), folder)
+    return folder
+
+
+def _say_ignored(settings: Settings) -> None:
+    """Says which settings of the head were given to a method that has its own.
+
+    No error, as commands that compare methods share their settings.
+    """
+    from cloc_jax import methods
+    from cloc_jax.runtime.console import console
+
+    name = settings.config.method.name
+    words = [w for w in settings.words if w.startswith("--config.head.")]
+    given = [word.removeprefix("--config.").split("=")[0] for word in words]
+    if given and name in methods.METHODS and not methods.takes(name, "head"):
+        console.print(
+            f"  {', '.join(given)}: not used, as {name} has a head of its own",
+            soft_wrap=True,
+        )

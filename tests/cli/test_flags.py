@@ -1,0 +1,169 @@
+"""Flags and settings: from the signatures of jobs, and from files and words."""
+
+import inspect
+import math
+import re
+
+import pytest
+from launching import ROOT
+
+from cloc_jax.cli import flags, main, runs
+from cloc_jax.cli.main import JOBS
+from cloc_jax.cli.settings import Settings, load_config, split_words
+from cloc_jax.config import default_config
+from cloc_jax.paper import table_rows
+
+OWN_FLAGS = {
+    "--resume": {"train"},
+    "--no-report": {"train"},
+    "--folds": {"train", "sweep", "tables"},
+    "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--choose": {"sweep"},
+    "--dry-run": {"tables"},
+    "--target": {"compile"},
+    "--output": {"predict"},
+    "--max-missed": {"decide"},
+    "--coverage": {"decide"},
+    "--remove": {"decide"},
+    "--boundary": {"decide", "control"},
+    "--vary": {"sweep"},
+    "--values": {"control"},
+    "--seeds": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--draws": {"margins", "gaps"},
+    "--stage": {"show"},
+    "--steps": {"bench"},
+    "--batches": {"bench", "compile"},
+    "--from": {"weights", "tables"},
+    "--to": {"weights", "claims", "export", "tables"},
+    "--processes": {"train", "evaluate", "predict"}
+    | {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--run": set(JOBS) - {"prepare", "weights"},
+}
+
+
+@pytest.mark.parametrize(
+    "name, words, said",
+    [
+        ("gol", ["--config.head.hidden=8", "--config.seed=1"], "head.hidden: not used"),
+        ("simclr", ["--config.head.projection=4"], "as simclr has a head of its own"),
+        ("clm", ["--config.head.hidden=8"], ""),
+        ("gol", ["--config=configs/koa.py:frozen"], ""),  # only what a person gave
+    ],
+)
+def test_settings_that_a_method_ignores_are_named(name, words, said, capsys):
+    config = default_config()
+    config.method.name = name
+    runs._say_ignored(Settings(config, "", tuple(words)))
+    printed = capsys.readouterr().out
+    assert (said in printed) if said else (printed == "")
+
+
+def test_help_of_each_job_lists_its_own_flags(capsys):
+    lists = {}
+    for job, function in JOBS.items():
+        with pytest.raises(SystemExit) as ended:
+            main.main([job, "--help"])
+        said = capsys.readouterr().out
+        assert ended.value.code == 0 and f"usage: python launch.py {job}" in said
+        assert flags.summary(function) in said
+        takes_settings = flags.settings_type(function) is Settings
+        assert ("--config.train.batch_size=32" in said) == takes_settings
+        lists[job] = set(re.findall(r"^  (?:-h, )?(--[\w-]+)", said, re.MULTILINE))
+        assert "--help" in lists[job]
+    for flag, jobs in OWN_FLAGS.items():
+        assert {job for job, listed in lists.items() if flag in listed} == jobs, flag
+    assert main.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"    {job:10}{flags.summary(JOBS[job])}" in said for job in lists)
+
+
+KOA, FOLDER = (ROOT / "configs" / name for name in ("koa.py", "folder.py"))
+SEVERAL = [
+    "--config.data.size=(64, 64)",
+    "--config.data.order=('a', 'b')",
+    f"--config={KOA}",
+    "--config.seed=1",
+    "--config.data.size",
+    "(32, 48)",
+    f"--config={FOLDER}",
+    "--config.seed=2",
+    "--config.data.order=('c', 'd')",
+]
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        (["--config.seed=8", f"--config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", f"-config={KOA}"], "koa (120, 200) () 8 []"),
+        (["--config.seed=8", "--config", KOA], "koa (120, 200) () 8 []"),
+        (SEVERAL, "folder (32, 48) ('c', 'd') 2 []"),
+    ],
+)
+def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found):
+    given, own = split_words([str(word) for word in words], "train")
+    config = Settings.read(given, "train").config
+    data = config.data
+    assert f"{data.name} {data.size} {data.order} {config.seed} {own}" == found
+
+
+def options(*words):
+    given = flags.read_flags(JOBS["sweep"], words)
+    return given["engine"].options(given["processes"])
+
+
+def test_only_queues_have_a_time_limit_by_default():
+    assert options("--workers=2").hours == math.inf
+    assert options("--engine=ray").hours == options("--engine=slurm").hours == 24
+    assert options("--workers=2", "--hours=0.5").hours == 0.5
+    with pytest.raises(ValueError, match="--hours is 0; use more than 0"):
+        options("--hours=0")
+
+
+def test_this_process_trains_unless_there_are_workers():
+    assert options().is_in_process and options("--workers=1").is_in_process
+    assert not options("--workers=2").is_in_process
+    assert not options("--engine=ray").is_in_process
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(ValueError, match="is for another engine"):
+        options("--option=num_gpus=1")
+    with pytest.raises(ValueError, match="leave out one of them"):
+        options("--workers=2", "--coordinator=host:1234")
+
+
+def test_every_job_tells_what_each_of_its_flags_means():
+    for job in JOBS.values():
+        assert all(flag.help for flag in flags.flags_of(job))
+        assert "settings" not in inspect.signature(job).parameters or (
+            flags.settings_type(job)
+        )
+    (only,) = (f for f in flags.flags_of(JOBS["tables"]) if f.name == "only")
+    assert only.help.startswith(f"some of {', '.join(table_rows.TABLES)};")
+
+
+def test_a_shipped_configuration_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, name = load_config("configs/koa.py:frozen")
+    assert name == "koa_frozen" and config.encoder.frozen
+    (tmp_path / "configs").mkdir()
+    own = "from cloc_jax.config import default_config\n\n\ndef get_config():\n"
+    (tmp_path / "configs" / "koa.py").write_text(f"{own}    return default_config()\n")
+    assert load_config("configs/koa.py")[0].data.name == ""
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "has no attribute 'get_config'"),
+        ("def get_config(:", "invalid syntax"),
+        ("import nothing_like_it", "No module named 'nothing_like_it'"),
+        ("def get_config():\n    return x", "name 'x' is not defined"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
+    file = tmp_path / "own.py"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=f"own.py was not loaded: .*{message}"):
+        load_config(str(file))
