@@ -137,8 +137,8 @@ def _unusable(folder: pathlib.Path, say: Callable[[str], None]) -> list[pathlib.
 
     Damaged where some were whole once and none is good.
     """
-    found = (path for path in folder.glob("*") if path.name.isdecimal())
-    newest_first = sorted(found, key=lambda path: int(path.name), reverse=True)
+    numbers = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+    newest_first = [folder / str(number) for number in sorted(numbers, reverse=True)]
     bad: list[pathlib.Path] = []
     first: Damaged | None = None
     remedy = "Put back a copy of it, or start another run."

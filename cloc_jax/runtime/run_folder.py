@@ -231,10 +231,10 @@ class RunFolder:
                 "evaluate yet. Continue it with the command that started it and "
                 "--resume."
             )
-        found = files.read_sealed(path, remedy=REMEDY, fields=("name", "seconds"))
-        for file, digest in found.pop("files", {}).items():
+        summary = files.read_sealed(path, remedy=REMEDY, fields=("name", "seconds"))
+        for file, digest in summary.pop("files", {}).items():
             files.check_digest(path.parent / file, digest, remedy=REMEDY)
-        return found
+        return summary
 
     def has_stages(self) -> list[str]:
         """The names of the stages that have ended."""

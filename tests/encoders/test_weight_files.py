@@ -312,41 +312,32 @@ def test_files_that_keras_wrote(tmp_path):
 # ---------------------------------------------------------------- TensorFlow.js
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def listed(name, shape, dtype="float32", **quantised):
+    """A tensor in model.json."""
+    entry = {"name": name, "shape": shape, "dtype": dtype}
+    if quantised:
+        quantised["dtype"] = quantised.pop("stored")
+        entry["quantization"] = quantised
+    return entry
+
+
 MANIFEST = [
     {
         "paths": ["group1-shard1of2.bin", "group1-shard2of2.bin"],
         "weights": [
-            {"name": "a/kernel", "shape": [2, 3], "dtype": "float32"},
-            {
-                "name": "a/bias",
-                "shape": [3],
-                "dtype": "float32",
-                "quantization": {"dtype": "uint8", "scale": 0.5, "min": -3},
-            },
-            {
-                "name": "a/half",
-                "shape": [2],
-                "dtype": "float32",
-                "quantization": {"dtype": "float16", "original_dtype": "float32"},
-            },
+            listed("a/kernel", [2, 3]),
+            listed("a/bias", [3], stored="uint8", scale=0.5, min=-3),
+            listed("a/half", [2], stored="float16", original_dtype="float32"),
         ],
     },
     {
         "paths": ["below/group2.bin"],
         "weights": [
-            {
-                "name": "b/wide",
-                "shape": [2],
-                "dtype": "float32",
-                "quantization": {"dtype": "uint16", "scale": 0.001, "min": -1.0},
-            },
-            {
-                "name": "b/whole",
-                "shape": [2],
-                "dtype": "int32",
-                "quantization": {"dtype": "uint8", "scale": 2.0, "min": -10},
-            },
-            {"name": "b/count", "shape": [], "dtype": "int32"},
+            listed("b/wide", [2], stored="uint16", scale=0.001, min=-1.0),
+            listed("b/whole", [2], "int32", stored="uint8", scale=2.0, min=-10),
+            listed("b/count", [], "int32"),
         ],
     },
 ]

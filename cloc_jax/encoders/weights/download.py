@@ -76,10 +76,10 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         soft_wrap=True,
     )
     with _explained(url):
-        found = errors.within(
+        about = errors.within(
             limit, library.get_hf_file_metadata, url, endpoint=endpoint
         )
-        stated = found.etag or ""
+        stated = about.etag or ""
     if pinned and stated != pinned and re.fullmatch(SHA256, stated):
         raise ValueError(
             f"{url} has sha256 {stated} now, but {pinned} was asked for; leave out "
@@ -97,11 +97,11 @@ def fetch(name: str, *, cache: pathlib.Path, endpoint: str = "") -> pathlib.Path
         )
     path = pathlib.Path(stored)
     if not _is_intact(path, pinned):
-        found = files.sha256(path)
+        brought = files.sha256(path)
         path.resolve().unlink()
         path.unlink(missing_ok=True)
         raise ValueError(
-            f"{url} brought other bytes than it should: sha256 {found} instead of "
+            f"{url} brought other bytes than it should: sha256 {brought} instead of "
             f"{pinned or stated}; nothing was kept. Try again; if it stays so, "
             "something between here and the hub changes the file."
         )

@@ -165,29 +165,27 @@ def canonical(
     is_keras = any(map(names.keras_leaf, tensors))
     read = names.from_keras if is_keras else names.from_timm
     named = read(tensors)
-    found = names.recognise({name: tensor.shape for name, tensor in named.items()})
+    recognised = names.recognise({name: tensor.shape for name, tensor in named.items()})
     for said, by in (
         (metadata.get("architecture"), "the file's metadata says"),
         (architecture, "encoder.name asks for"),
     ):
-        if said is not None and said != found:
+        if said is not None and said != recognised:
             raise ValueError(
-                f"these weights are a {found} by their tensors, and {by} {said}; use "
-                "the file that belongs to the encoder."
+                f"these weights are a {recognised} by their tensors, and {by} {said}; "
+                "use the file that belongs to the encoder."
             )
     if preprocessing and metadata.get("preprocessing", preprocessing) != preprocessing:
         raise ValueError(
             f"encoder.preprocessing is {preprocessing!r}, but the weights say they "
             f"were trained with {metadata['preprocessing']!r}; leave it out."
         )
-    says = {
-        "architecture": found,
-        "preprocessing": preprocessing
-        or ("caffe_bgr" if is_keras and found != "densenet121" else "imagenet_rgb"),
-    }
-    if found.startswith("resnet"):
+    is_caffe = is_keras and recognised != "densenet121"
+    usual = "caffe_bgr" if is_caffe else "imagenet_rgb"
+    says = {"architecture": recognised, "preprocessing": preprocessing or usual}
+    if recognised.startswith("resnet"):
         says["stride"] = "1x1" if is_keras else "3x3"
-    if found != "vgg16":
+    if recognised != "vgg16":
         says["bn_eps"] = "1.001e-5" if is_keras else "1e-5"
     says |= dict.fromkeys(REMARKS, UNKNOWN)
     says |= {key: metadata[key] for key in says if key in metadata}
