@@ -52,6 +52,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 RAISED, LOWERED = 0.6, 0.3
 HUB = "timm/{}.tv_in1k"  # weights of other backbones
 LISTS = "listed"  # folder beside the runs: which there are, a file per command
+MARKDOWN, HTML = "tables.md", "tables.html"
 SUMMARIES = "summaries"  # likewise: what they found
 
 
@@ -324,12 +325,12 @@ def write(
     summaries: Sequence[TableSummary],
     to: pathlib.Path,
     *,
-    only: Sequence[str],
-    data: Sequence[str],
+    only: Sequence[str] = tuple(table_rows.TABLES),
+    data: Sequence[str] = (),
     kept: pathlib.Path | None = None,
     absent: Mapping[str, str] | None = None,
 ) -> list[pathlib.Path]:
-    """Writes the page, and returns its files.
+    """Writes the page as Markdown and HTML, and returns its files.
 
     Args:
       summaries: of runs.
@@ -345,7 +346,11 @@ def write(
     if absent is None:
         names = set(data or [*published.DATASETS, "clap2015"])
         absent = {n: how_to_get(n) for n in names - {one.dataset for one in shown}}
-    return tables_page.write(to, shown, only=only, data=data, absent=absent)
+    text = tables_page.markdown(shown, only=only, data=data, absent=absent)
+    to.mkdir(parents=True, exist_ok=True)
+    files.write_text(to / MARKDOWN, text)
+    files.write_text(to / HTML, tables_page.html(text))
+    return [to / MARKDOWN, to / HTML]
 
 
 def make_summaries(folder: pathlib.Path) -> list[TableSummary]:

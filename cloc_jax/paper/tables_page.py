@@ -1,6 +1,5 @@
 """The paper's tables beside our runs, as Markdown, and the same as an HTML page."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,10 +14,8 @@ from cloc_jax.paper.table_summaries import (
     TableSummary,
 )
 from cloc_jax.report import published
-from cloc_jax.runtime import files
 from cloc_jax.scoring import results
 
-MARKDOWN, HTML = "tables.md", "tables.html"
 QUOTED = "†"
 LONGEST = 240  # letters of a reason why a run is missing
 INTERVALS = (
@@ -77,48 +74,35 @@ class Block(NamedTuple):
         return any(cell.runs for line in self.lines for cell in line.cells)
 
 
-def write(
-    folder: pathlib.Path,
+def html(text: str) -> str:
+    """The page as HTML, from its Markdown."""
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<title>The paper's tables beside our runs</title>\n"
+        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
+
+
+def markdown(
     summaries: Sequence[TableSummary],
     *,
-    only: Sequence[str] = tuple(TABLES),
-    data: Sequence[str] = (),
-    absent: Mapping[str, str] | None = None,
-) -> list[pathlib.Path]:
-    """Writes the Markdown and the HTML page, and returns their paths.
+    only: Sequence[str],
+    data: Sequence[str],
+    absent: Mapping[str, str],
+) -> str:
+    """The page as Markdown.
 
     Args:
-      folder: of the page.
       summaries: of runs.
       only: tables that are shown.
       data: datasets that are shown, with the paper's numbers alone where there are no
         runs; () for the paper's and those that have runs.
       absent: by dataset, how to get it.
     """
-    from markdown_it import MarkdownIt
-
-    text = markdown(summaries, only=only, data=data, absent=absent or {})
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    page = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>The paper's tables beside our runs</title>\n"
-        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_text(folder / MARKDOWN, text)
-    files.write_text(folder / HTML, page)
-    return [folder / MARKDOWN, folder / HTML]
-
-
-def markdown(
-    summaries: Sequence[TableSummary],
-    *,
-    only: Sequence[str] = tuple(TABLES),
-    data: Sequence[str] = (),
-    absent: Mapping[str, str],
-) -> str:
-    """The page as Markdown; see `write`."""
     lines = [
         "# The paper's tables",
         "",

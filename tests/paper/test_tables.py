@@ -12,7 +12,7 @@ from paper_runs import write_run
 
 from cloc_jax.cli import tables
 from cloc_jax.data import datasets
-from cloc_jax.paper import table_plans, table_rows, table_summaries, tables_page
+from cloc_jax.paper import table_plans, table_rows, table_summaries
 from cloc_jax.paper.table_plans import Request
 from cloc_jax.runtime import files, sharding
 from cloc_jax.training import assembly
@@ -299,7 +299,7 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
     assert again.returncode == 0, again.stdout + again.stderr
     assert "4 of 8 runs are finished" in again.stdout
     assert first.joinpath("history.jsonl").stat().st_mtime_ns == made
-    text = (runs / tables_page.MARKDOWN).read_text()
+    text = (runs / table_plans.MARKDOWN).read_text()
     assert "KOA is not here" in text and "| CLOC, phase one |" in text
     launched(
         "tables",
@@ -309,6 +309,6 @@ def test_from_runs_to_the_page_and_again_from_summaries(tmp_path):
         "--only=comparison,controllability,time",
         cwd=tmp_path,
     )
-    for name in (tables_page.MARKDOWN, tables_page.HTML):
+    for name in (table_plans.MARKDOWN, table_plans.HTML):
         page = pathlib.Path(tmp_path, "page", name).read_text()
         assert page == (runs / name).read_text()

@@ -14,7 +14,7 @@ from cloc_jax.report import published
 
 
 def page(tmp_path, summaries, **options):
-    made = tables_page.write(tmp_path, summaries, **options)
+    made = table_plans.write(summaries, tmp_path, **options)
     return [path.read_text() for path in made]
 
 
@@ -33,10 +33,8 @@ def headings(text):
 
 def test_the_page_in_docs_is_that_of_its_summaries(tmp_path):
     docs = ROOT / "docs" / "paper"
-    made = table_plans.write(
-        table_plans.read_merged([docs]), tmp_path, only=list(table_rows.TABLES), data=[]
-    )
-    assert made[0].read_text() == (docs / tables_page.MARKDOWN).read_text()
+    text, _ = page(tmp_path, table_plans.read_merged([docs]))
+    assert text == (docs / "tables.md").read_text()
 
 
 def test_a_cell_is_the_mean_and_its_distance_from_the_paper(tmp_path):
