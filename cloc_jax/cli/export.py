@@ -18,6 +18,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import calibration, predictions
 from cloc_jax.scoring import exported_model as folder_of
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import RunResults, SplitScores, read_results
 from cloc_jax.training import encoder, trained_run
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
@@ -30,7 +31,7 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     """Writes the model of a trained run into a new folder, whole or not at all."""
     run = TrainedRun(config, folder)
     decision = Decision.read(folder.decision, run.ranks)
-    results = folder.read_metrics() if folder.metrics.exists() else {}
+    results = read_results(folder) if folder.metrics.exists() else None
     found = _predictions(folder, run.ranks)
     console.print(f"exporting for {', '.join(trained_run.PLATFORMS)}")
     program = trained_run.export_program(run)
@@ -123,15 +124,15 @@ def _card(
     about: Mapping[str, Any],
     image: Mapping[str, Any],
     decision: Decision | None,
-    results: Mapping[str, Any],
+    results: RunResults | None,
     found: Mapping[str, predictions.Predictions],
 ) -> str:
     config, data = run.config, run.folder.read_dataset()
-    tables: dict[str, Any] = {}
+    tables: dict[str, SplitScores] = {}
     chooses = decision is not None and decision.chooses_labels
     if results:
         name = "most likely grade" if chooses else "test"
-        tables[name] = results["final"]["test"]
+        tables[name] = results.final["test"]
     if decision and chooses and "test" in found:
         scores = model_card.decided_scores(decision, found["test"], run.ranks)
         tables["saved decision"] = scores
@@ -156,7 +157,7 @@ def _card(
         temperature=about["temperature"],
         platforms=about["platforms"],
         versions={"cloc_jax": about["version"], **about["versions"]},
-        stages=results.get("stages", []),
+        stages=results.stages if results else [],
         **{k: image[k] for k in ("channels", "crop", "equalize", "size")},
         random_crop=image["random_crop"],
     )

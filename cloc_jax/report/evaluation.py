@@ -133,10 +133,13 @@ def draw(
       embeddings: [image, dim] and labels, by split; one is "test".
     """
     ranks, counts = results.ranks, results.final["test"].confusion
-    figures.confusion(folder / "confusion.png", counts, ranks, results.critical)
-    figures.embedding(folder / "embedding.png", embeddings, ranks)
     cosines = embedding_order.similarity(*embeddings["test"], len(ranks))
-    figures.similarity(folder / "similarity.png", cosines, ranks)
+    for name, figure in (
+        ("confusion", figures.confusion_figure(counts, ranks, results.critical)),
+        ("embedding", figures.embedding_figure(embeddings, ranks)),
+        ("similarity", figures.similarity_figure(cosines, ranks)),
+    ):
+        figures.save(figure, folder / f"{name}.png")
 
 
 def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:

@@ -159,7 +159,7 @@ def test_embedding_by_umap_is_safe_in_threads_and_repeats(tmp_path):
     assert path.shape[1] == 2
     assert "tensorflow" not in sys.modules
 
-    figures.embedding(tmp_path / "map.png", splits, AGES)
+    figures.save(first, tmp_path / "map.png")
     with Image.open(tmp_path / "map.png") as image:
         assert image.format == "PNG"
 

@@ -1,6 +1,5 @@
 """Maps of the embeddings: UMAP and principal components, the splits side by side."""
 
-import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,13 +24,6 @@ PANEL = 3.9  # inches of a map's side, about
 Embedded = tuple[np.ndarray, np.ndarray]  # [point, dim], and the label of each
 
 _umap_lock = threading.Lock()
-
-
-def embedding(
-    path: str | os.PathLike, splits: Mapping[str, Embedded], ranks: Sequence[str]
-) -> None:
-    """Saves a map of the embeddings; see `embedding_figure`."""
-    style.save(embedding_figure(splits, ranks), path)
 
 
 def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Figure:

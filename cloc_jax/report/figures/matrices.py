@@ -1,6 +1,5 @@
 """Square matrices, ranks down and across: confusion, and similarity of embeddings."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,16 +15,6 @@ from cloc_jax.report.figures import style
 from cloc_jax.scoring import metrics
 
 MAX_WRITTEN = 20  # with more ranks, cells have no room for numbers
-
-
-def confusion(
-    path: str | os.PathLike,
-    counts: ArrayLike,
-    ranks: Sequence[str],
-    critical: Sequence[str] = (),
-) -> None:
-    """Saves the confusion matrix; see `confusion_figure`."""
-    style.save(confusion_figure(counts, ranks, critical), path)
 
 
 def confusion_figure(
@@ -74,13 +63,6 @@ def _mark_critical(axes: Axes, ranks: Sequence[str], critical: Sequence[str]) ->
             color=style.VERMILION,
             parse_math=False,
         )
-
-
-def similarity(
-    path: str | os.PathLike, cosines: ArrayLike, ranks: Sequence[str]
-) -> None:
-    """Saves the similarity by rank; see `similarity_figure`."""
-    style.save(similarity_figure(cosines, ranks), path)
 
 
 def similarity_figure(cosines: ArrayLike, ranks: Sequence[str]) -> Figure:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from cloc_jax.report.figures import style
 
@@ -24,12 +23,7 @@ LINES = (
 
 
 def control(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Saves the control curve; see `control_figure`."""
-    style.save(control_figure(study), path)
-
-
-def control_figure(study: Mapping[str, Any]) -> Figure:
-    """A row of four panels for each boundary of the study.
+    """Draws a row of four panels for each boundary of the study.
 
     Errors at the boundary against the margin; accuracy and MAE against the margin;
     missed against accuracy, for margins and for decision thresholds; how often each
@@ -49,7 +43,7 @@ def control_figure(study: Mapping[str, Any]) -> Figure:
         f"({study['seeds']} seeds, {study['images']:,} test images)",
         fontweight="bold",
     )
-    return figure
+    style.save(figure, path)
 
 
 def _raised(study: Mapping[str, Any]) -> list[str]:
@@ -178,12 +172,7 @@ def _draw_counts(axes: Axes, study) -> None:
 
 
 def margin_study(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Saves the study of margins; see `margin_study_figure`."""
-    style.save(margin_study_figure(study), path)
-
-
-def margin_study_figure(study: Mapping[str, Any]) -> Figure:
-    """Learned margins along phase one, the same on permuted labels, and all ends.
+    """Draws learned margins along phase one, the same on permuted labels, and all ends.
 
     Bands and bars are two standard deviations over runs.
     """
@@ -216,7 +205,7 @@ def margin_study_figure(study: Mapping[str, Any]) -> Figure:
         axes.set_ylim(0, top)
     _draw_margin_ends(ends, study, colours)
     figure.suptitle("What the margins say, and what chance says", fontweight="bold")
-    return figure
+    style.save(figure, path)
 
 
 def _draw_margin_ends(
@@ -244,12 +233,7 @@ def _draw_margin_ends(
 
 
 def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Saves the study of collapse; see `collapse_figure`."""
-    style.save(collapse_figure(study), path)
-
-
-def collapse_figure(study: Mapping[str, Any]) -> Figure:
-    """Margins against epochs, one panel per setting, one line per boundary and seed."""
+    """Draws margins against epochs: a panel per setting, a line per boundary and seed."""
     settings: Mapping[str, Any] = study["settings"]
     names: Sequence[str] = study["boundaries"]
     colours = style.rank_colours(len(names))
@@ -273,7 +257,7 @@ def collapse_figure(study: Mapping[str, Any]) -> Figure:
     if len(names) <= style.MAX_LABELS:
         panels[-1].legend(frameon=False, fontsize=9, title="Boundary")
     figure.suptitle("Margins with and without the precautions", fontweight="bold")
-    return figure
+    style.save(figure, path)
 
 
 def _finish_epochs(axes: Axes) -> None:
