@@ -233,7 +233,10 @@ def _draw_margin_ends(
 
 
 def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Draws margins against epochs: a panel per setting, a line per boundary and seed."""
+    """Draws margins against epochs, a panel per setting, a line per seed and boundary.
+
+    The colour says which boundary it is.
+    """
     settings: Mapping[str, Any] = study["settings"]
     names: Sequence[str] = study["boundaries"]
     colours = style.rank_colours(len(names))
