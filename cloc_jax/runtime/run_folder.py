@@ -176,6 +176,7 @@ class RunFolder:
 
     def write_failure(self, sentence: str) -> None:
         """Notes why training or evaluation failed, until training goes on."""
+        self.path.mkdir(parents=True, exist_ok=True)  # it may have failed before
         files.write_sealed(self.failed, {"error": sentence})
 
     def read_failure(self) -> str:

@@ -69,13 +69,13 @@ def test_support_comes_back_and_may_be_absent(tmp_path):
 
 
 def test_a_failure_is_kept_until_training_goes_on(tmp_path):
-    run = RunFolder(tmp_path)
+    run = RunFolder(tmp_path / "sweep" / "a")
     assert run.read_failure() == ""
     run.write_failure("the disk is full.")
     assert run.read_failure() == "the disk is full."
     run.check_new()  # what failed before it began may begin again
     run.clear_parts()
-    assert run.read_failure() == "" and not list(tmp_path.iterdir())
+    assert run.read_failure() == "" and not list(run.path.iterdir())
 
 
 def test_a_folder_that_is_no_run(tmp_path):
