@@ -26,7 +26,8 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps.plan import Options, Plan, has_ended, is_held
 
 COMMANDS = "commands"  # folder beside the runs: a configuration and a log of each
-LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch.py"
+PROGRAM = ("-m", "cloc_jax")  # launch.py is not where the package is installed
+PACKAGE = str(pathlib.Path(__file__).resolve().parents[2])
 # Of the driver's environment; other variables may be secrets.
 CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
 # What would make a command join a run of several processes.
@@ -113,8 +114,10 @@ class Work:
         return time.monotonic() > end
 
     def _start(self, variables: Mapping[str, str]) -> subprocess.Popen:
-        words = [str(LAUNCH), "train", f"--config={self.config}", f"--run={self.run}"]
+        words = ["train", f"--config={self.config}", f"--run={self.run}"]
         merged = {**os.environ, **self._variables, **variables}
+        paths = (PACKAGE, merged.get("PYTHONPATH", ""))
+        merged["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         place, parent = self._working_folder, os.getpid()
 
         def prepare() -> None:
@@ -125,7 +128,7 @@ class Work:
 
         with self.config.with_suffix(".log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, *words, "--resume", "--no-report"],
+                [sys.executable, *PROGRAM, *words, "--resume", "--no-report"],
                 cwd=place if os.path.isdir(place) else None,
                 env={k: v for k, v in merged.items() if not JOINS.match(k)},
                 stdin=subprocess.DEVNULL,

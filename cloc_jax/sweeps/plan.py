@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from ml_collections.config_flags import config_path
 
-from cloc_jax.config import check_settings, default_config
+from cloc_jax.config import check_settings
 from cloc_jax.data import datasets
 from cloc_jax.runtime import files, run_lock
 from cloc_jax.runtime.run_folder import RunFolder
@@ -72,7 +72,7 @@ def plan_runs(
     """
     if seeds < 1:
         raise ValueError(f"--seeds is {seeds}; use 1 or more.")
-    plans, defaults = [], default_config().method
+    plans = []
     repeats = itertools.product(
         settings, list(folds) or [-1], range(config.seed, config.seed + seeds)
     )
@@ -84,8 +84,6 @@ def plan_runs(
         own = copy.deepcopy(config)
         for name, value in overrides.items():
             set_value(own, name, value)
-        for other in set(defaults) - {"name", own.method.name}:
-            own.method[other] = copy.deepcopy(defaults[other])  # of other runs
         check_settings(own)
         name = run_name(setting.name, seed, fold if folds else None)
         plans.append(Plan(name, setting.name, overrides, own))

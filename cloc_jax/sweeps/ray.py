@@ -30,7 +30,7 @@ def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
         "num_cpus": 1,
         "max_retries": options.retries,
         "retry_exceptions": [executors.Died],
-        "runtime_env": {"env_vars": {"PYTHONPATH": str(executors.LAUNCH.parent)}},
+        "runtime_env": {"env_vars": {"PYTHONPATH": executors.PACKAGE}},
     }
     try:
         remote = ray.remote(train_one).options(**(given | settings))

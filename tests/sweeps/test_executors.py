@@ -68,7 +68,7 @@ def played(tmp_path, monkeypatch):
     """Commands are played, and looked at often."""
     script = tmp_path / "played.py"
     script.write_text(PLAYED)
-    monkeypatch.setattr(executors, "LAUNCH", script)
+    monkeypatch.setattr(executors, "PROGRAM", (str(script),))
     monkeypatch.setattr(executors, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(executors, "HELD_SECONDS", 0.1)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -230,10 +230,10 @@ def test_a_command_ends_with_its_parent(tmp_path):
     code = (
         "import pathlib, pickle, sys\n"
         "from cloc_jax.sweeps import executors\n"
-        "executors.LAUNCH = pathlib.Path(sys.argv[2])\n"
+        "executors.PROGRAM = (sys.argv[2],)\n"
         "pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())()\n"
     )
-    words = ["-c", code, str(tmp_path / "work"), str(executors.LAUNCH)]
+    words = ["-c", code, str(tmp_path / "work"), *executors.PROGRAM]
     parent = subprocess.Popen([sys.executable, *words])
     wait_for(log_of(work), "cores")
     parent.kill()
