@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from cloc_jax.cli import main
 from cloc_jax.scoring import inference
+from cloc_jax.training import run
 
 NUMBER, STAGE, PLACE = os.environ["CLOC_KILL"].split()
 stage_of_now = ""
