@@ -133,7 +133,7 @@ def _saved(path: pathlib.Path) -> ConfigDict:
     text = path.read_bytes()
     try:
         values = json.loads(text)
-        if files.KEY in values:
+        if not isinstance(values, dict) or files.KEY in values:
             values = files.unsealed(text)
     except ValueError as error:
         raise files.Damaged(path, str(error), "Give another --config.") from None
