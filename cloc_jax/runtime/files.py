@@ -27,7 +27,6 @@ SEAL = "checksums.json"  # in a sealed folder
 MEBIBYTE = 2**20
 _GIBIBYTE = 2**30
 UNPACKED_LIMIT = "CLOC_UNPACKED_GIB"  # environment variable
-_MAX_HEADER = 64 * MEBIBYTE  # read at once; a tar header can ask for any number
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -290,26 +289,3 @@ def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:
         if hasattr(file, "seek"):
             file.seek(0)
     check_unpacked(size, where)
-
-
-class LimitedReader:
-    """An unpacking file that ends with TooLarge where it goes beyond the limit."""
-
-    def __init__(self, file: Any, where: str | pathlib.Path):
-        self._file, self._where = file, where
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MAX_HEADER:
-            raise TooLarge(
-                f"{self._where} has a header of {size:,} bytes; get another file."
-            )
-        check_unpacked(self._file.tell() + size, self._where)
-        return self._file.read(size)
-
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        assert whence == os.SEEK_SET
-        check_unpacked(place, self._where)  # seeking unpacks all before
-        return self._file.seek(place)
-
-    def tell(self) -> int:
-        return self._file.tell()

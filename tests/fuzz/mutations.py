@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import random
-import tarfile
 from typing import Any
 
 # What parsers stumble over, as text and as binary numbers.
@@ -145,30 +144,10 @@ def odd_safetensors(data: bytes, rng: random.Random) -> bytes:
     return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
-def odd_archive(data: bytes, rng: random.Random) -> bytes:
-    """An archive with one of its JSON files changed."""
-    out = io.BytesIO()
-    with (
-        tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as before,
-        tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as after,
-    ):
-        members = before.getmembers()
-        chosen = rng.choice([m.name for m in members if m.name.endswith(".json")])
-        for member in members:
-            file = before.extractfile(member)
-            content = file.read() if file else b""
-            if member.name == chosen:
-                content = odd_json(content, rng)
-            member.size = len(content)
-            after.addfile(member, io.BytesIO(content))
-    return out.getvalue()
-
-
 FORMS = {
     ".json": odd_json,
     ".csv": odd_cells,
     ".safetensors": odd_safetensors,
-    ".tgz": odd_archive,
 }
 
 

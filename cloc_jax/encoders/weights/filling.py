@@ -49,8 +49,8 @@ def load(
     """Weights by torchvision's names, with the metadata an encoder needs.
 
     Args:
-      source: a file, a folder or an archive (see `weight_files`), or else a name on
-        the Hugging Face hub such as timm/resnet50.tv_in1k.
+      source: a file (see `weight_files`), or else a name on the Hugging Face hub such
+        as timm/resnet50.tv_in1k.
       architecture: the one wanted; weights of another are an error. None takes any.
       preprocessing: how pixels were scaled, for files that do not tell.
       cache: folder for what is downloaded; cloc_jax's cache folder by default.

@@ -2,7 +2,7 @@
 
 torchvision's layouts come with its names: kernels [out, in, height, width], matrices
 [out, in]. Keras' names are those of keras.applications in every version: ResNet50 (the
-first, not V2), VGG16 and DenseNet121, from HDF5 or TensorFlow.js.
+first, not V2), VGG16 and DenseNet121.
 """
 
 import re
@@ -306,31 +306,3 @@ def _fold_biases(tensors: Tensors) -> None:
             continue  # `fill` reports both
         bias = tensors.pop(name).astype(np.float64)
         tensors[mean] = (tensors[mean] - bias).astype(np.float32)
-
-
-def keras_layers_in_order() -> tuple[list[str], list[str], list[str]]:
-    """Layers with weights of ResNet50, VGG16 and DenseNet121 in Keras' order."""
-    resnet, densenet = ["conv1_conv", "conv1_bn"], ["conv1_conv", "conv1_bn"]
-    for stage, blocks in ((2, 3), (3, 4), (4, 6), (5, 3)):
-        for block in range(1, blocks + 1):
-            parts = ["1_conv", "1_bn", "2_conv", "2_bn", "3_conv", "3_bn"]
-            if block == 1:  # by depth: the shortcut is as deep as the last convolution
-                parts[4:] = ["0_conv", "3_conv", "0_bn", "3_bn"]
-            resnet += [f"conv{stage}_block{block}_{part}" for part in parts]
-    vgg = [
-        f"block{block}_conv{conv}"
-        for block, count in enumerate(CONVOLUTIONS, start=1)
-        for conv in range(1, count + 1)
-    ]
-    for stage, blocks in ((2, 6), (3, 12), (4, 24), (5, 16)):
-        densenet += [
-            f"conv{stage}_block{block}_{part}"
-            for block in range(1, blocks + 1)
-            for part in ("0_bn", "1_conv", "1_bn", "2_conv")
-        ]
-        densenet += [f"pool{stage}_bn", f"pool{stage}_conv"] if stage < 5 else ["bn"]
-    return (
-        [*resnet, "predictions"],
-        [*vgg, "fc1", "fc2", "predictions"],
-        [*densenet, "predictions"],
-    )
