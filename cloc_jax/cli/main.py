@@ -26,7 +26,6 @@ JOBS: dict[str, flags.Job] = {
         studies.sweep,
         studies.control,
         studies.margins,
-        studies.gaps,
         studies.collapse,
         studies.tables,
         studies.claims,

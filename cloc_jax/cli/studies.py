@@ -203,33 +203,6 @@ def margins(
     return _run_study(study, settings.run_folder(run, "margins"), processes, engine)
 
 
-def gaps(
-    settings: Settings,
-    run: Folder = "",
-    seeds: Count = 1,
-    draws: Count = 20,
-    processes: Processes = ALONE,
-    engine: Engine = LOCAL,
-) -> int:
-    """Whether thresholds of CLM and margins of CLOC follow the true gaps of ranks.
-
-    Args:
-      run: folder of the runs; runs/<config>-gaps by default
-      seeds: runs per setting, seed after seed
-      draws: permutations of the labels, as a null
-    """
-    settings.check("clm", "cloc")
-
-    def study(place: pathlib.Path, options: "Options") -> None:
-        from cloc_jax.paper import gaps
-
-        gaps.study_gaps(
-            settings.config, place, seeds=seeds, draws=draws, options=options
-        )
-
-    return _run_study(study, settings.run_folder(run, "gaps"), processes, engine)
-
-
 def collapse(
     settings: Settings,
     run: Folder = "",

@@ -311,7 +311,7 @@ def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
     kept -= newest
     if not newest and not kept:
         raise FileNotFoundError(
-            f"{folder} holds no study; run `launch.py control`, `margins`, `gaps`, "
+            f"{folder} holds no study; run `launch.py control`, `margins`, "
             "`collapse` or `tables` first, or give --run= the folder above them."
         )
     _check_target(target)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # who reads a study needs no code that trains runs
     from cloc_jax.sweeps.plan import Options, Plan
 
 REMEDY = "Move it away, or repeat the study."
-KINDS = ("control", "margins", "gaps", "collapse")  # studies, by the names of files
+KINDS = ("control", "margins", "collapse")  # studies, by the names of files
 KEPT = "studies.json"  # evidence of several studies
 PICTURES = {"margins": "margin_study"}  # that are not called as their study
 

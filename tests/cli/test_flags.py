@@ -17,7 +17,7 @@ OWN_FLAGS = {
     "--resume": {"train"},
     "--no-report": {"train"},
     "--folds": {"train", "sweep", "tables"},
-    "--engine": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    "--engine": {"sweep", "control", "margins", "collapse", "tables"},
     "--choose": {"sweep"},
     "--dry-run": {"tables"},
     "--target": {"compile"},
@@ -28,15 +28,15 @@ OWN_FLAGS = {
     "--boundary": {"decide", "control"},
     "--vary": {"sweep"},
     "--values": {"control"},
-    "--seeds": {"sweep", "control", "margins", "gaps", "collapse", "tables"},
-    "--draws": {"margins", "gaps"},
+    "--seeds": {"sweep", "control", "margins", "collapse", "tables"},
+    "--draws": {"margins"},
     "--stage": {"show"},
     "--steps": {"bench"},
     "--batches": {"bench", "compile"},
     "--from": {"weights", "tables"},
     "--to": {"weights", "claims", "export", "tables"},
     "--processes": {"train", "evaluate", "predict"}
-    | {"sweep", "control", "margins", "gaps", "collapse", "tables"},
+    | {"sweep", "control", "margins", "collapse", "tables"},
     "--run": set(JOBS) - {"prepare", "weights"},
 }
 

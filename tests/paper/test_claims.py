@@ -239,15 +239,15 @@ def test_a_row_names_the_commands_of_its_own_settings(tmp_path):
 
 def test_studies_beside_the_page_count_unless_their_command_ran_again(tmp_path):
     target = tmp_path / "claims.md"
-    gaps = dataclasses.replace(STUDY, command="python launch.py gaps")
-    kept = {"studies": [typed_json.to_plain(STUDY), typed_json.to_plain(gaps)]}
+    other = dataclasses.replace(STUDY, command="python launch.py other")
+    kept = {"studies": [typed_json.to_plain(STUDY), typed_json.to_plain(other)]}
     files.write_sealed(tmp_path / "studies.json", kept)
     again = Evidence("precautions", "phase one", "1 of 3 fell.", "holds")
     write_study(tmp_path / "runs", dataclasses.replace(STUDY, evidence=(again,)))
     text = page(tmp_path / "runs", target)
     rows = section(text, "Softplus").split("\n| ")[2:]
     assert ["0 of 3 fell." in row for row in rows] == [True, False]
-    assert "1. `python launch.py gaps`\n2. `python launch.py control" in text
+    assert "1. `python launch.py other`\n2. `python launch.py control" in text
     assert page(tmp_path / "runs", target) == text  # its own page is written again
 
 

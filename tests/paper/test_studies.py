@@ -7,8 +7,7 @@ from PIL import Image
 from tiny_runs import clean
 
 from cloc_jax.config import default_config
-from cloc_jax.data import drawn_knees
-from cloc_jax.paper import claims, control, gaps, linear_probe, margins, studies
+from cloc_jax.paper import claims, control, linear_probe, margins, studies
 from cloc_jax.report import figures
 from cloc_jax.runtime import files, typed_json
 
@@ -177,8 +176,6 @@ CONTROL = {"boundaries": ["1|2"], "values": [0.3], "kind": "fixed"}
         (margins.study_margins, {}, {"draws": 5}, "at least 19 permutations"),
         (margins.study_margins, {"method__name": "ce"}, {"draws": 20}, "no margins"),
         (margins.collapse, {"method__name": "ce"}, {}, "has no margins"),
-        (gaps.study_gaps, {"data__name": "koa"}, {"draws": 20}, "nobody knows"),
-        (gaps.study_gaps, {}, {"draws": 5}, "at least 19 permutations"),
     ],
 )
 def test_studies_refuse(tmp_path, study, changes, arguments, message):
@@ -279,48 +276,6 @@ def test_margins_that_follow_the_labels():
     )
 
 
-# --- gaps ---
-
-
-def learned_gaps(seeds=4, draws=19):
-    """CLM near the truth, CLOC at its random starts, on permuted labels neither."""
-    rng = np.random.default_rng(0)
-    widths = np.diff(drawn_knees.THRESHOLDS)
-    values = {}
-    for name, size in ((gaps.CLM, 3), (gaps.CLOC, 4), (gaps.EQUAL, 4)):
-        noise = [rng.uniform(0.5, 1, (seeds, size)) for _ in range(draws + 1)]
-        values[name] = noise[0]
-        for n in range(1, draws + 1):
-            values[gaps.permuted(name, n)] = noise[n]
-    values[gaps.CLM] = 10 * widths + rng.normal(size=(seeds, 3)) / 100
-    return values
-
-
-def test_gaps_that_follow_the_truth_are_found():
-    study = gaps.analyse(learned_gaps(), 19, ABOUT_STUDY)
-    clm, cloc = (study.settings[n] for n in (gaps.CLM, gaps.CLOC))
-    assert clm.correlation.mean == 1 and clm.share_error.mean < 0.05
-    assert clm.share_error.p == 0.05 and cloc.share_error.p > 0.05
-    assert cloc.truth == pytest.approx([0.13, 0.17, 0.29, 0.25])
-    assert clm.truth == pytest.approx([0.10, 0.24, 0.34])
-    assert study.compared[gaps.CLOC].difference_interval[1] < 0
-    assert "closer to the truth than" in study.sentence
-    said = [(one.claim, one.verdict) for one in study.evidence]
-    assert said[3:] == [("closer_gaps", "holds")] * 2
-    assert {claim for claim, _ in said} <= set(claims.CLAIMS)
-    assert typed_json.from_plain(gaps.GapStudy, typed_json.to_plain(study)) == study
-
-
-def test_gaps_that_permuted_labels_give_as_well_prove_nothing():
-    values = learned_gaps()
-    for n in range(1, 20):  # the sizes of the ranks alone give the same
-        values[gaps.permuted(gaps.CLM, n)] = values[gaps.CLM]
-    study = gaps.analyse(values, 19, ABOUT_STUDY)
-    clm = study.settings[gaps.CLM].correlation
-    assert clm.mean == 1 and clm.p == 1
-    assert study.evidence[0].verdict == claims.FAILS
-
-
 def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):
     words = [
         "launch.py",
@@ -380,15 +335,3 @@ def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache):
     low = np.array(found.settings["starts of 0.05 to 0.1"].courses)
     assert low.shape == (1, 2, 4) and low.max() < 0.1
     assert (tmp_path / "k" / "collapse.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_gaps_from_runs_to_the_study(tmp_path, cache):
-    study = gaps.study_gaps(frozen(), tmp_path / "g", seeds=2, draws=19)
-    assert np.shape(study.settings[gaps.CLM].learned) == (3,)
-    plain = files.read_sealed(tmp_path / "g" / "gaps.json", remedy="")
-    assert typed_json.from_plain(gaps.GapStudy, plain) == study
-    assert study.dataset == "synthetic"
-    for name in (gaps.CLM, gaps.CLOC):
-        rows = (tmp_path / "g" / f"{name},seed=0" / "history.jsonl").read_text()
-        assert len(rows.splitlines()) == 2  # all epochs, whatever validation says
