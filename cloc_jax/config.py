@@ -139,7 +139,7 @@ def default_config() -> ConfigDict:
     # (the paper's), vgg16, vgg16_bn or densenet121.
     config.encoder.name = "small"
     # File or hub name of ImageNet weights; "random" to start from scratch. Only small,
-    # which has none, may leave it empty. docs/weights.md says where to get them.
+    # which has none, may leave it empty. docs/data.md says where to get them.
     config.encoder.weights = ""
     config.encoder.widths = (16, 32, 64, 128)  # ours: small's channels by layer
     config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
@@ -222,8 +222,7 @@ def default_config() -> ConfigDict:
     config.optimizer.clip_per_tensor = False  # of each array, not of all together
 
     config.mesh = ConfigDict()
-    # Over which a batch is split, or, on frozen features, the runs of a sweep; 0 for
-    # all there are.
+    # Over which a batch is split; 0 for all there are.
     config.mesh.devices = 0
     # Two numbers with that product, such as (2, 4) for 8 devices: two copies of the
     # parameters, each split into four parts, for devices of which four talk fast. ()

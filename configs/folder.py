@@ -15,8 +15,8 @@ names them. For grey images add `--config.data.channels=1`.
 
 `configs/folder.py:frozen` needs no GPU: it trains on the frozen features of an ImageNet
 ResNet-50, which are computed once; after that a run takes seconds to minutes. The
-weights are downloaded; --config.encoder.weights=FILE takes them from a file
-(docs/weights.md). docs/own_images.md goes through all of it.
+weights are downloaded; --config.encoder.weights=FILE takes them from a file.
+docs/data.md goes through all of it.
 """
 
 from cloc_jax.config import check_variant, default_config, freeze_encoder

@@ -6,7 +6,7 @@ The root is the folder that holds train, val and test, each with 0 to 4, as the 
 (Mendeley Data, doi 10.17632/56rmx5bjcr.1) leaves it; see data/koa/README.md. As in the
 paper: a centre crop of 120x200, histogram equalisation, affine, blur and perspective
 augmentation, 1|2 as the critical boundary, an ImageNet ResNet-50. Its weights are
-downloaded; --config.encoder.weights=FILE takes them from a file (docs/weights.md). The
+downloaded; --config.encoder.weights=FILE takes them from a file (docs/data.md). The
 paper reports accuracy 0.6673 and MAE 0.4167.
 
 `configs/koa.py:frozen` trains on the frozen features of that ResNet-50, which are

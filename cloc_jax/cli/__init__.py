@@ -1,1 +1,1 @@
-"""What launch.py starts, one module per job."""
+"""What launch.py starts: jobs, their flags and their settings."""

@@ -33,7 +33,7 @@ ALGORITHMS = get_args(Algorithm)
 
 # Largest batch for which "dense" is the faster one, value and gradient. CPU: measured
 # on 2 cores of an AMD EPYC with AVX2, 128 dimensions, 5 ranks. GPU: calculated, not
-# measured (docs/hardware.md): "dense" writes a byte per triplet and reads it twice,
+# measured (docs/speed.md): "dense" writes a byte per triplet and reads it twice,
 # "sorted" starts 50 kernels one after another; on an H100 they meet near 512.
 DENSE_UP_TO = {"cpu": 32, "gpu": 512}
 _PLATFORMS = {"gpu": ("cuda", "rocm")}  # of backends that JAX lowers for by other names

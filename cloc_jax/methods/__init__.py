@@ -1,4 +1,4 @@
-"""Methods: ways to learn ranks from images, one file each."""
+"""Methods: ways to learn ranks from images, one module per family."""
 
 from cloc_jax.methods.heads import HeadOptions
 from cloc_jax.methods.interface import (

@@ -55,7 +55,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         the process ends.
       method: any; docs/methods.md describes them.
       encoder: small, resnet18, resnet34, resnet50, vgg16, vgg16_bn or densenet121.
-      weights: file or hub name of its ImageNet weights; docs/weights.md.
+      weights: file or hub name of its ImageNet weights; docs/data.md.
       frozen: keep the encoder as its weights are, which trains in minutes on a CPU.
       size: height and width that the network sees.
       channels: 1 for grey images, 3 for colour.

@@ -1,1 +1,1 @@
-"""The loop over stages and epochs, alone or for many runs as one program."""
+"""Training: from a configuration to a trained run, by one loop over stages."""
