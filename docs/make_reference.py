@@ -22,9 +22,9 @@ PAGE = ROOT / "docs" / "reference.md"
 sys.path.insert(0, str(ROOT))
 
 from cloc_jax import config as schema  # noqa: E402
-from cloc_jax.cli import flags  # noqa: E402
+from cloc_jax.cli import command_line  # noqa: E402
+from cloc_jax.cli.command_line import PlaceSettings, Settings  # noqa: E402
 from cloc_jax.cli.main import JOBS as ALL_JOBS  # noqa: E402
-from cloc_jax.cli.settings import PlaceSettings, Settings  # noqa: E402
 
 TOP = """\
 # Reference
@@ -80,12 +80,12 @@ def page() -> str:
 # --- jobs ---
 
 
-def _job(name: str, job: flags.Job) -> str:
-    takes = TAKES[flags.settings_type(job)]
-    lines = [f"### {name}", "", f"{flags.summary(job)} {takes}", ""]
+def _job(name: str, job: command_line.Job) -> str:
+    takes = TAKES[command_line.settings_type(job)]
+    lines = [f"### {name}", "", f"{command_line.summary(job)} {takes}", ""]
     rows = [
         (_flag(action), _meaning(action))
-        for action in flags.parser(job)._actions
+        for action in command_line.parser(job)._actions
         if "--help" not in action.option_strings
     ]
     return "\n".join(lines + (_table(("flag", "meaning"), rows) if rows else []))

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from cloc_jax import config as schema_module
-from cloc_jax.cli.settings import CONFIGS
+from cloc_jax.cli.command_line import CONFIGS
 from cloc_jax.config import (
     AUGMENT_LIMITS,
     check_settings,

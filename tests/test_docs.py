@@ -8,9 +8,9 @@ import shlex
 import pytest
 from ml_collections.config_flags import config_path
 
-from cloc_jax.cli import flags
+from cloc_jax.cli import command_line
+from cloc_jax.cli.command_line import CONFIGS, Settings, split_words
 from cloc_jax.cli.main import JOBS
-from cloc_jax.cli.settings import CONFIGS, Settings, split_words
 from cloc_jax.config import default_config
 from cloc_jax.runtime.run_folder import flatten
 
@@ -61,7 +61,7 @@ def test_commands_parse(page, monkeypatch):
         has_job = bool(words) and not words[0].startswith("-")
         job = words.pop(0) if has_job else "train"
         words, own = split_words(words, job)
-        given = flags.read_flags(JOBS[job], own)
+        given = command_line.read_flags(JOBS[job], own)
         settings = Settings.read(words, job)
         for varied in given.get("vary", []):
             config_path.get_value(varied.partition("=")[0], settings.config)
@@ -102,6 +102,6 @@ def test_the_reference_has_every_setting_and_every_flag():
     assert rows["train.patience"] == "epochs without improvement that end such a stage"
     for name, job in JOBS.items():
         section = text.split(f"### {name}\n")[1].split("\n##")[0]
-        for action in flags.parser(job)._actions:
+        for action in command_line.parser(job)._actions:
             for flag in set(action.option_strings) - {"-h", "--help"}:
                 assert f"`{flag}" in section, (name, flag)

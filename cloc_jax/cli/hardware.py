@@ -3,8 +3,16 @@
 import pathlib
 from typing import Annotated, Literal
 
-from cloc_jax.cli.flags import Count, Counts, Folder, Names, Shapes, Written, at_least
-from cloc_jax.cli.settings import Settings
+from cloc_jax.cli.command_line import (
+    Count,
+    Counts,
+    Folder,
+    Names,
+    Settings,
+    Shapes,
+    Written,
+    at_least,
+)
 from cloc_jax.runtime import environment
 
 Ranks = Annotated[int, Written("N", at_least(2))]

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.flags import Folder, Written
-from cloc_jax.cli.settings import Settings
+from cloc_jax.cli.command_line import Folder, Settings, Written
 from cloc_jax.runtime import environment
 
 

@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Sequence
 
 import cloc_jax
-from cloc_jax.cli import flags, hardware, images, runs, settings, studies
+from cloc_jax.cli import command_line, hardware, images, runs, studies
 from cloc_jax.runtime import environment, errors, processes
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).resolve().parent
-JOBS: dict[str, flags.Job] = {
+JOBS: dict[str, command_line.Job] = {
     job.__name__: job
     for job in (
         runs.train,
@@ -98,21 +98,21 @@ def run_job(name: str, words: Sequence[str]) -> int:
             f"unknown job {name!r}; use one of {', '.join(JOBS)}, or none to train."
         )
     job = JOBS[name]
-    given, own = settings.split_words(words, name)
+    given, own = command_line.split_words(words, name)
     if name == "train" and (late := [word for word in own if word in JOBS]):
         raise ValueError(f"the job comes first: python launch.py {late[0]} …")
-    arguments = flags.read_flags(job, own)
-    kind = flags.settings_type(job)
+    arguments = command_line.read_flags(job, own)
+    kind = command_line.settings_type(job)
     if kind:
         arguments["settings"] = kind.read(given, name)
     elif given:
-        settings.refuse(name, given, "none")
+        command_line.refuse(name, given, "none")
     return job(**arguments)
 
 
 def overview() -> str:
     """What `launch.py --help` prints."""
-    lines = [f"    {name:10}{flags.summary(job)}" for name, job in JOBS.items()]
+    lines = [f"    {name:10}{command_line.summary(job)}" for name, job in JOBS.items()]
     return "\n".join([OVERVIEW, *lines])
 
 

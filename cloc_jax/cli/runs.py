@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cloc_jax.cli import studies
-from cloc_jax.cli.flags import ALONE, Boundaries, File, Folder, Processes, Written
-from cloc_jax.cli.settings import PlaceSettings, Settings
+from cloc_jax.cli.command_line import (
+    ALONE,
+    Boundaries,
+    File,
+    Folder,
+    PlaceSettings,
+    Processes,
+    Settings,
+    Written,
+)
 from cloc_jax.config import saved_config
 from cloc_jax.runtime import environment, errors
 from cloc_jax.runtime import processes as running

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cloc_jax.cli.flags import (
+from cloc_jax.cli.command_line import (
     ALONE,
     Boundaries,
     Count,
@@ -16,11 +16,11 @@ from cloc_jax.cli.flags import (
     Folder,
     Names,
     Processes,
+    Settings,
     Written,
     at_least,
     numbers,
 )
-from cloc_jax.cli.settings import Settings
 from cloc_jax.runtime import environment, errors
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.settings import CONFIGS, Settings, load_config
+from cloc_jax.cli.command_line import CONFIGS, Settings, load_config
 from cloc_jax.paper import studies, table_plans, table_rows, table_summaries
 from cloc_jax.sweeps.plan import Options
 

@@ -10,7 +10,7 @@ from tiny_runs import tiny
 
 from cloc_jax.bench import loss, measurement, step
 from cloc_jax.cli import hardware
-from cloc_jax.cli.settings import Settings
+from cloc_jax.cli.command_line import Settings
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
 

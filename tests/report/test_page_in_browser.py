@@ -11,7 +11,7 @@ from chromium import Browser
 from finished_runs import finished_run
 from launching import launch, launched
 
-from cloc_jax.cli import decide, flags, runs
+from cloc_jax.cli import command_line, decide, runs
 from cloc_jax.report import html_page, page_data
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
@@ -91,7 +91,7 @@ def kept(browser, capsys):
     """Runs the page's command, and compares all that both say."""
     words = shlex.split(browser.one(COMMAND).text)
     assert words[:3] == ["python", "launch.py", "decide"]
-    asked = flags.parser(runs.decide).parse_args(words[3:])
+    asked = command_line.parser(runs.decide).parse_args(words[3:])
     folder = RunFolder(asked.run)
     report = folder.path / html_page.NAME
     aside = report.rename(report.with_suffix(".aside"))  # not to write it each time

@@ -171,9 +171,9 @@ def test_ctrl_c_amid_the_imports_ends_the_program_at_once(tmp_path):
     code = f"""
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it behind &
-class Interrupt:  # when the first module of this project is looked for
+class Interrupt:  # when the command line is looked for, before its libraries
     def find_spec(self, name, *_):
-        if name.startswith("cloc_jax"):
+        if name.startswith("cloc_jax.cli"):
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["launch.py"]

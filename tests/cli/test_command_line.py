@@ -7,9 +7,9 @@ import re
 import pytest
 from launching import ROOT
 
-from cloc_jax.cli import flags, main, runs
+from cloc_jax.cli import command_line, main, runs
+from cloc_jax.cli.command_line import Settings, load_config, split_words
 from cloc_jax.cli.main import JOBS
-from cloc_jax.cli.settings import Settings, load_config, split_words
 from cloc_jax.config import default_config
 from cloc_jax.paper import table_rows
 
@@ -65,8 +65,8 @@ def test_help_of_each_job_lists_its_own_flags(capsys):
             main.main([job, "--help"])
         said = capsys.readouterr().out
         assert ended.value.code == 0 and f"usage: python launch.py {job}" in said
-        assert flags.summary(function) in said
-        takes_settings = flags.settings_type(function) is Settings
+        assert command_line.summary(function) in said
+        takes_settings = command_line.settings_type(function) is Settings
         assert ("--config.train.batch_size=32" in said) == takes_settings
         lists[job] = set(re.findall(r"^  (?:-h, )?(--[\w-]+)", said, re.MULTILINE))
         assert "--help" in lists[job]
@@ -74,7 +74,9 @@ def test_help_of_each_job_lists_its_own_flags(capsys):
         assert {job for job, listed in lists.items() if flag in listed} == jobs, flag
     assert main.main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(f"    {job:10}{flags.summary(JOBS[job])}" in said for job in lists)
+    assert all(
+        f"    {job:10}{command_line.summary(JOBS[job])}" in said for job in lists
+    )
 
 
 KOA, FOLDER = (ROOT / "configs" / name for name in ("koa.py", "folder.py"))
@@ -108,7 +110,7 @@ def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found
 
 
 def options(*words):
-    given = flags.read_flags(JOBS["sweep"], words)
+    given = command_line.read_flags(JOBS["sweep"], words)
     return given["engine"].options(given["processes"])
 
 
@@ -135,11 +137,11 @@ def test_what_does_not_go_together_is_refused():
 
 def test_every_job_tells_what_each_of_its_flags_means():
     for job in JOBS.values():
-        assert all(flag.help for flag in flags.flags_of(job))
+        assert all(flag.help for flag in command_line.flags_of(job))
         assert "settings" not in inspect.signature(job).parameters or (
-            flags.settings_type(job)
+            command_line.settings_type(job)
         )
-    (only,) = (f for f in flags.flags_of(JOBS["tables"]) if f.name == "only")
+    (only,) = (f for f in command_line.flags_of(JOBS["tables"]) if f.name == "only")
     assert only.help.startswith(f"some of {', '.join(table_rows.TABLES)};")
 
 
