@@ -263,8 +263,7 @@ def _cloc() -> ConfigDict:
     # mean: over triplets (ours); paper: sum per anchor; official: as released.
     cloc.reduction = "mean"
     # How MMNP is computed, the same value in each: dense, sorted, blockwise for huge
-    # batches, auto for what suits the batch and the devices, or pallas, a kernel for
-    # GPUs that has not been run on one yet.
+    # batches, or auto for what suits the batch and the devices.
     cloc.algorithm = "auto"
     # Where the contrast acts: embedding (paper), hidden or logits (released README).
     cloc.contrast = "embedding"

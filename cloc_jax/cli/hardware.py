@@ -49,8 +49,8 @@ def bench(
       loss: of --what=loss: CLOC's, or Rank-N-Contrast with two views per image
       dims: of the loss: embedding widths
       dtypes: of the loss: some of float32,bfloat16,float16
-      algorithms: forms of the loss, some of dense,sorted,blockwise,pallas; the first
-        two by default
+      algorithms: forms of the loss, some of dense,sorted,blockwise; the first two by
+        default
       ranks: of the labels
     """
     if not set(dtypes) <= set(DTYPES):

@@ -14,8 +14,7 @@ H_i is piecewise linear. With t_ik = margin(y_i, y_k) + s_ik and
 H_i = sum_k c_ik t_ik - sum_j c_ij s_ij, and the counts are also its gradients. The
 "sorted" algorithm finds them in O(B^2 log B) for a batch of B, instead of looking at
 all O(B^3) triplets as the "dense" one does; both are exact. This file needs nothing but
-JAX (and jaxtyping, for its signatures) and can be copied out and used alone, without
-"pallas": the same counts by a kernel for GPUs, in experimental/pallas_hinge.py.
+JAX (and jaxtyping, for its signatures) and can be copied out and used alone.
 """
 
 import functools
@@ -28,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 Reduction = Literal["mean", "paper", "official"]
 REDUCTIONS = get_args(Reduction)
-Algorithm = Literal["auto", "dense", "sorted", "blockwise", "pallas"]
+Algorithm = Literal["auto", "dense", "sorted", "blockwise"]
 ALGORITHMS = get_args(Algorithm)
 
 # Largest batch for which "dense" is the faster one, value and gradient. CPU: measured
@@ -92,8 +91,7 @@ def mmnp(
       algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says.
         "blockwise" is "sorted" for some anchors at a time, once for the value and once
         more for gradients: for batches so large that [anchors, batch] is too much to
-        hold. Or "pallas", a kernel for GPUs that has not been run on one: tested in
-        interpret mode only, which is slow. "auto" never chooses it.
+        hold.
       axis_name: inside `jax.shard_map`, the mesh axis (or axes) over which the batch is
         spread. The arguments are then a device's share of it (margins: all of them)
         and the value is that of the whole batch, on every device; each device works
@@ -177,9 +175,8 @@ def hinge_sums_of(
     """
     forms: dict[str, Callable[..., HingeSums]] = {
         "dense": _dense,
-        "sorted": functools.partial(_counted, _sorted_counts),
-        "blockwise": functools.partial(_counted, _sorted_counts, is_blockwise=True),
-        "pallas": functools.partial(_counted, _pallas_counts),
+        "sorted": _counted,
+        "blockwise": functools.partial(_counted, is_blockwise=True),
     }
     position = positions(margins.astype(unit.dtype))
     given = anchors, anchor_labels, anchor_index, unit, labels, position, where
@@ -262,7 +259,6 @@ def _hinge_sum(similarity, shifted, positive, negative):
 
 
 def _counted(
-    count,
     anchors,
     anchor_labels,
     anchor_index,
@@ -272,7 +268,7 @@ def _counted(
     where,
     is_blockwise=False,
 ):
-    """Hinge sums by counts, which `count` finds for columns in the order of ranks.
+    """Hinge sums by counts, found for columns in the order of ranks.
 
     With `is_blockwise` no array [anchor, column] of all anchors is ever there.
     """
@@ -281,9 +277,7 @@ def _counted(
 
     def of_some(of_anchors):
         anchors, anchor_position, spans = of_anchors
-        return _counted_hinges(
-            count, anchors, unit, anchor_position, column_position, spans
-        )
+        return _counted_hinges(anchors, unit, anchor_position, column_position, spans)
 
     of_anchors = anchors, position[anchor_labels], spans
     if is_blockwise:
@@ -327,17 +321,17 @@ def _spans(anchor_labels, anchor_index, labels, where, num_ranks):
     return order, jax.tree.map(lambda x: jnp.where(where[anchor_index], x, 0), spans)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _counted_hinges(count, anchors, unit, anchor_position, position, spans):
+@jax.custom_jvp
+def _counted_hinges(anchors, unit, anchor_position, position, spans):
     """H_i, from columns in the order of `spans`; the counts are its derivatives."""
-    return count(anchors, unit, anchor_position, position, spans)[0]
+    return _sorted_counts(anchors, unit, anchor_position, position, spans)[0]
 
 
 @_counted_hinges.defjvp
-def _counted_hinges_jvp(count, primals, tangents):
+def _counted_hinges_jvp(primals, tangents):
     anchors, unit, anchor_position, position, _ = primals
     d_anchors, d_unit, d_anchor_position, d_position, _ = tangents
-    hinges, counts = count(*primals)
+    hinges, counts = _sorted_counts(*primals)
     sign = jnp.sign(anchor_position[:, None] - position[None, :])  # 0 for positives
     signed = counts * sign
     # Products in this order: their transposes scale no [anchor, column] array.
@@ -348,15 +342,6 @@ def _counted_hinges_jvp(count, primals, tangents):
         - _matmul(signed, d_position)
     )
     return hinges, d_hinges
-
-
-def _pallas_counts(anchors, unit, anchor_position, position, spans):
-    """As `_sorted_counts`, by comparing every positive with every negative."""
-    # Here, so that the rest works without it: Pallas is experimental.
-    from .experimental import pallas_hinge
-
-    shifted = _matmul(anchors, unit.T) + _margins(anchor_position, position)
-    return pallas_hinge.hinges_and_counts(shifted, *spans)
 
 
 def _sorted_counts(anchors, unit, anchor_position, position, spans):

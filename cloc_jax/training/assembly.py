@@ -253,16 +253,11 @@ def draws(config: ConfigDict, dataset: Dataset, stage: methods.Stage) -> list[Dr
 
 def loss_form(config: ConfigDict, mesh: Mesh) -> str:
     """How CLOC's loss is computed; what "auto" means on these devices."""
-    platform = sharding.platform(mesh)
     asked = config.method.cloc.algorithm
-    if asked == "pallas" and platform != "gpu":
-        raise ValueError(
-            "method.cloc.algorithm is 'pallas', which is a kernel for GPUs, and there "
-            "is none here; use auto."
-        )
     if asked != "auto":
         return asked
     batch = config.train.batch_size
+    platform = sharding.platform(mesh)
     return losses.choose_algorithm(batch, platform, anchors=-(-batch // mesh.size))
 
 

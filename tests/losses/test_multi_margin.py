@@ -25,9 +25,6 @@ from cloc_jax.losses import (
 )
 
 both = pytest.mark.parametrize("algorithm", ["dense", "sorted"])
-# Interpreting a kernel takes long.
-WITH_KERNEL = ["dense", "sorted", pytest.param("pallas", marks=pytest.mark.slow)]
-every = pytest.mark.parametrize("algorithm", WITH_KERNEL)
 
 
 def counts(labels):
@@ -99,7 +96,7 @@ def gradients_of(algorithm):
 GRADIENTS = {a: jax.jit(gradients_of(a)) for a in ALGORITHMS}
 
 
-@pytest.fixture(scope="module", params=WITH_KERNEL)
+@pytest.fixture(scope="module", params=["dense", "sorted"])
 def golden_results(request):
     """All cases, padded to one shape, in float64 and float32."""
     size = max(len(c["y"]) for c in CASES)
@@ -311,7 +308,7 @@ def batch(seed=0, size=12, ranks=4, dim=6):
     return jnp.asarray(rng.normal(size=(size, dim)), jnp.float32), y, m
 
 
-@every
+@both
 def test_padding_takes_no_part(algorithm):
     z, y, m = batch()
     order = np.random.default_rng(2).permutation(17)  # padding anywhere
@@ -365,7 +362,7 @@ def test_margins_have_no_influence_while_no_triplet_keeps_them(algorithm):
     np.testing.assert_allclose(shuffled[1][0], first[1][0], rtol=1e-4, atol=1e-8)
 
 
-@every
+@both
 def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     # s = 0 to the positive and t = -1 + 1 to the negative, without rounding.
     z = jnp.asarray([[1, 0], [0, 1], [-1, 0]], jnp.float32)
@@ -380,7 +377,7 @@ def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     assert first(z, m + 0.5)[1][1] == 1
 
 
-@every
+@both
 def test_nan_is_not_hidden(algorithm):
     z, y, m = batch()
     for row in (0, 7):
@@ -402,7 +399,7 @@ def test_works_under_vmap(algorithm):
         np.testing.assert_allclose(grads[i], grad, atol=1e-8)
 
 
-@every
+@both
 def test_bfloat16_becomes_float32(algorithm):
     z, y, m = batch()
     low = z.astype(jnp.bfloat16)

@@ -55,7 +55,6 @@ def of(method, **settings):
         ({"data__size": (8, 64)}, r"data.size is \(8, 64\)"),
         ({"data__crop": (100,)}, r"data.crop is \(100,\)"),
         ({"data__crop": (90, 90)}, "crop"),
-        ({"method__cloc__algorithm": "pallas"}, "a kernel for GPUs"),
         ({"data__channels": 2}, "data.channels is 2"),
         ({"data__name": "mnist"}, "data.name is 'mnist'"),
         ({"data__num_val": 0}, "data.num_val is 0"),

@@ -1,1 +1,0 @@
-"""Forms of the loss that have not run on the hardware they are for."""
