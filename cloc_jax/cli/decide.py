@@ -19,7 +19,6 @@ from cloc_jax.report import html_page
 from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.files import Damaged
 from cloc_jax.scoring import (
     calibration,
     conformal_sets,
@@ -46,15 +45,6 @@ class Graded(NamedTuple):
     true: np.ndarray
     predicted: np.ndarray
     probabilities: np.ndarray
-
-
-class Tally(NamedTuple):
-    """How labels fare at a boundary."""
-
-    missed: int
-    above: int
-    false_alarms: int
-    below: int
 
 
 def decide(
@@ -86,7 +76,6 @@ def decide(
     scores = results.read_results(folder)
     ranks = scores.ranks
     found = predictions.read_of_run(folder.path, scores)
-    _check_counts(found, folder, scores)
     val = _with_probabilities(found, "val", folder, scores)
     temperature = calibration.fit_temperature(val.probabilities, val.true)
     before = _saved(folder, ranks, temperature)
@@ -102,27 +91,21 @@ def decide(
     if costs:
         choice = {"costs": _costs(costs, ranks)}
     elif shares:
+        split = CALIBRATION if guarantee else "val"
+        fitted = _with_probabilities(found, split, folder, scores)
         targets = _targets(boundaries, shares, scores, ranks)
-        fitted = val
-        if guarantee:
-            fitted = _with_probabilities(found, CALIBRATION, folder, scores)
         choice = _by_missed(fitted, temperature, targets, ranks, guarantee)
     elif before is not None and before.chooses_labels:
         choice = {name: getattr(before, name) for name in _LABELS}
         console.print("labels stay as the saved decision chooses them")
     decision = Decision(tuple(ranks), temperature, sets=sets, **choice)
-    shown = list(decision.costs or decision.thresholds or {})
-    test = None
-    if "test" in found:
-        test = _with_probabilities(found, "test", folder, scores)
+    test = _with_probabilities(found, "test", folder, scores)
     _save(folder, decision)  # once all that it needs was there
     say_decision(decision, val, fitted)
-    if test:
-        if decision.chooses_labels:
-            show_labels(test, decision, shown)
-            say_price(test, decision, shown)
-        if sets is not None:
-            say_sets(test, decision, sets)
+    if decision.chooses_labels:
+        show_labels(test, decision)
+    if sets is not None:
+        say_sets(test, decision, sets)
     _draw_again(folder)
     console.print(
         f"written to {folder.decision}; `predict` now goes by it, and --remove takes "
@@ -270,17 +253,11 @@ def _with_probabilities(
     scores: RunResults,
 ) -> Graded:
     if split not in found:
-        if split == CALIBRATION:
-            raise ValueError(
-                f"{folder.path} was trained without a calibration slice, and neither "
-                "--coverage nor --guarantee may use images that anything else was "
-                "chosen on. Train a run with --config.data.calibration_fraction=0.1, "
-                "or leave the flag out: thresholds of --max-missed then come from the "
-                "validation data."
-            )
         raise ValueError(
-            f"{folder.path / predictions.NAME} has no {split} images; "
-            f"`launch.py evaluate --run={folder.path}` makes it again."
+            f"{folder.path} was trained without a {split} slice, and neither "
+            "--coverage nor --guarantee may use images that anything else was chosen "
+            "on. Train a run with --config.data.calibration_fraction=0.1, or leave the "
+            "flag out: thresholds of --max-missed then come from the validation data."
         )
     given = found[split]
     if given.probabilities is None:
@@ -289,21 +266,6 @@ def _with_probabilities(
             "probabilities, and without them there is nothing to decide by."
         )
     return Graded(given.true, given.predicted, given.probabilities)
-
-
-def _check_counts(
-    found: Mapping[str, Predictions], folder: folders.RunFolder, scores: RunResults
-) -> None:
-    """Damaged where the file has other images than the scores are of."""
-    for split, about in scores.final.items():
-        listed = len(found[split].items) if split in found else 0
-        if listed != about.count:
-            raise Damaged(
-                folder.path / predictions.NAME,
-                f"it has {listed} {split} images, and the run was evaluated on "
-                f"{about.count}",
-                f"`launch.py evaluate --run={folder.path}` makes it again.",
-            )
 
 
 def _by_missed(
@@ -355,14 +317,10 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
 # --- what it changes, in sentences and a table ---
 
 
-def _tally(true: np.ndarray, labels: np.ndarray, h: int) -> Tally:
+def _missed(true: np.ndarray, labels: np.ndarray, h: int) -> tuple[int, int]:
+    """How many images above a boundary are put below it, and how many there are."""
     above = true > h
-    return Tally(
-        int((above & (labels <= h)).sum()),
-        int(above.sum()),
-        int((~above & (labels > h)).sum()),
-        int((~above).sum()),
-    )
+    return int((above & (labels <= h)).sum()), int(above.sum())
 
 
 def say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> None:
@@ -383,17 +341,16 @@ def say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> None
     names = metrics.boundary_names(decision.ranks)
     labels = decision.apply(fitted.probabilities)
     for name in decision.thresholds or {}:
-        h = names.index(name)
-        now, then = (_tally(fitted.true, x, h) for x in (labels, fitted.predicted))
+        missed, above = _missed(fitted.true, labels, names.index(name))
         console.print(
-            f"  threshold from {now.above} {source} images above {name}: {now.missed} "
-            f"of them missed, {then.missed} without the decision",
+            f"  threshold from {above} {source} images above {name}, of which "
+            f"{missed} are missed",
             soft_wrap=True,
         )
 
 
-def show_labels(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
-    """A table of the test split, before the decision and after it."""
+def show_labels(test: Graded, decision: Decision) -> None:
+    """A table of the test split, before the decision and after it, and verdicts."""
     num_ranks = len(decision.ranks)
     names = metrics.boundary_names(decision.ranks)
     labels = {"before": test.predicted, "after": decision.apply(test.probabilities)}
@@ -411,10 +368,12 @@ def show_labels(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
             "MAE": _number(float(scores["mae"][0]), ends["mae"]),
             "QWK": _number(float(scores["qwk"][0]), ends["qwk"]),
         }
-        for name in shown:
-            tally = _tally(test.true, given, names.index(name))
-            cells[f"missed at {name}"] = _share(tally.missed, tally.above)
-            cells[f"false alarms at {name}"] = _share(tally.false_alarms, tally.below)
+        crossing = metrics.boundary_counts(counts)
+        for name in decision.costs or decision.thresholds or {}:
+            for title, rate in (("missed", "missed"), ("false alarms", "false_alarm")):
+                pair = crossing[f"crossing_{rate}_rate"]
+                count, total = (int(part[names.index(name)]) for part in pair)
+                cells[f"{title} at {name}"] = _share(count, total)
         if decision.costs is not None:
             cost = (counts * decision.cost_matrix()).sum() / len(test.true)
             cells["mean cost of an image"] = f"{cost:.3f}"
@@ -426,28 +385,10 @@ def show_labels(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
         table.add_row(title, *(cells[title] for cells in columns))
     console.print(table)
     console.print("  in brackets: 95% intervals", soft_wrap=True)
-
-
-def say_price(test: Graded, decision: Decision, shown: Sequence[str]) -> None:
-    """What was bought and what it cost, one sentence per boundary."""
-    names = metrics.boundary_names(decision.ranks)
-    labels = decision.apply(test.probabilities)
-    accuracy = [np.mean(given == test.true) for given in (test.predicted, labels)]
-    for name in shown:
-        h = names.index(name)
-        then, now = (_tally(test.true, x, h) for x in (test.predicted, labels))
-        fewer = then.missed - now.missed
-        more = now.false_alarms - then.false_alarms
-        text = (
-            f"Of the {now.above} test images above {name}, {now.missed} are put below "
-            f"it, {_change(-fewer)}; of the {now.below} below it, "
-            f"{now.false_alarms} are put above, {_change(more)}; accuracy goes from "
-            f"{accuracy[0]:.3f} to {accuracy[1]:.3f}."
-        )
-        console.print(text, soft_wrap=True)
-        target = decision.target(name) if decision.thresholds else None
-        if target is not None and now.above:
-            console.print(_against_target(now, target), soft_wrap=True)
+    for name, target in (decision.max_missed or {}).items():
+        missed, above = _missed(test.true, labels["after"], names.index(name))
+        if above:
+            console.print(_against_target(name, missed, above, target), soft_wrap=True)
 
 
 def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
@@ -484,25 +425,19 @@ def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
     console.print(table)
 
 
-def _against_target(tally: Tally, target: float) -> str:
+def _against_target(name: str, missed: int, above: int, target: float) -> str:
     """Whether what is missed on test agrees with what was asked for."""
-    low, high = intervals.binomial(tally.missed, tally.above)
-    rate = tally.missed / tally.above
+    low, high = intervals.binomial(missed, above)
     verdict = "agrees with"
     if low > target:
         verdict = "is above"
     elif high < target:
         verdict = "is below"
     return (
-        f"The missed rate on test, {100 * rate:.1f}% (95% interval {100 * low:.1f}% to "
-        f"{100 * high:.1f}%), {verdict} the target of {100 * target:g}%."
+        f"Of the {above} test images above {name}, {missed} are missed. That is "
+        f"{100 * missed / above:.1f}% (95% interval {100 * low:.1f}% to "
+        f"{100 * high:.1f}%) and {verdict} the target of {100 * target:g}%."
     )
-
-
-def _change(more: int) -> str:
-    if not more:
-        return "as many as before"
-    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than before"
 
 
 def _share(count: int, total: int) -> str:

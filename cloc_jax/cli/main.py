@@ -68,6 +68,9 @@ def main(words: Sequence[str]) -> int:
     name, words = (words[0], words[1:]) if is_named else ("train", words)
     try:
         return run_job(name, words)
+    except errors.Interrupted as stop:  # with everything saved
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 128 + signal.SIGINT

@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,7 +17,7 @@ from cloc_jax.cli.command_line import (
     Written,
 )
 from cloc_jax.config import saved_config
-from cloc_jax.runtime import environment, errors
+from cloc_jax.runtime import environment
 from cloc_jax.runtime import processes as running
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -51,13 +50,7 @@ def train(
     _say_ignored(settings)
     from cloc_jax.report import evaluation
 
-    try:
-        evaluation.complete_run(
-            settings.config, folder, resume=resume, draws=not no_report
-        )
-    except errors.Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.number
+    evaluation.complete_run(settings.config, folder, resume=resume, draws=not no_report)
     return 0
 
 

@@ -1,11 +1,11 @@
 """Jobs that train many runs, or read what many runs found."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cloc_jax.cli.command_line import (
@@ -34,9 +34,10 @@ Margins = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Several runs at a time, here or on other machines.
+    """Many runs, several at a time, here or on other machines.
 
     Args:
+      seeds: runs per setting, seed after seed
       engine: who trains the runs: this machine, SLURM's job arrays, or a Ray cluster
       workers: tasks at a time; local: processes that share the cores or GPUs (default:
         this process alone); slurm, ray: any number by default
@@ -48,6 +49,7 @@ class Engine:
         num_cpus=4, num_gpus=1; repeat the flag for several
     """
 
+    seeds: Count = 1
     engine: Literal["local", "slurm", "ray"] = "local"
     workers: Annotated[int, Written("N", at_least(0))] = 0
     hours: Annotated[float | None, Written("H")] = None
@@ -93,7 +95,6 @@ def sweep(
     vary: Annotated[Sequence[str], Written("'SETTING=A;B'")] = (),
     choose: Annotated[str, Written("SCORE")] = "",
     per: Annotated[str, Written("SETTING")] = "",
-    seeds: Count = 1,
     folds: str = "",
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
@@ -107,7 +108,6 @@ def sweep(
       choose: rank the settings by this score of the validation data, such as accuracy
         or mae, say nothing of the test data, and write the best as chosen.py
       per: choose for each value of a setting of --vary, such as method.name
-      seeds: runs per setting, seed after seed
       folds: all, or such as 0,3: train these folds of the dataset
     """
     methods: list[str] = []
@@ -117,25 +117,21 @@ def sweep(
             methods = [value.strip() for value in values.split(";")]
     settings.check(*methods)
     options = engine.options(processes)
-
-    def train(place: pathlib.Path) -> bool:
+    place = settings.run_folder(run, "sweep")
+    with _many_runs(place, processes, options):
         from cloc_jax.sweeps import sweep
 
         summary = sweep.sweep(
             settings.config,
             place,
             vary=vary,
-            seeds=seeds,
+            seeds=engine.seeds,
             folds=folds,
             options=options,
             choose=choose,
             per=per,
         )
-        return not any(cell.unfinished for cell in summary.cells)
-
-    place = settings.run_folder(run, "sweep")
-    is_here = options.is_in_process
-    return _run_many(train, place, processes, is_in_process=is_here)
+    return 1 if any(cell.unfinished for cell in summary.cells) else 0
 
 
 def control(
@@ -144,7 +140,6 @@ def control(
     boundary: Boundaries = (),
     values: Margins = (),
     kind: Literal["fixed", "floor"] = "fixed",
-    seeds: Count = 1,
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
@@ -156,11 +151,8 @@ def control(
         critical ones by default
       values: the margins to set there
       kind: at the values, or learned above
-      seeds: runs per setting, seed after seed
     """
-    settings.check()
-
-    def study(place: pathlib.Path, options: "Options") -> None:
+    with _study("control", settings, run, processes, engine) as (place, options):
         from cloc_jax.paper import control
 
         control.control(
@@ -168,18 +160,16 @@ def control(
             place,
             boundaries=boundary or settings.config.data.critical,
             values=values,
-            seeds=seeds,
+            seeds=engine.seeds,
             kind=kind,
             options=options,
         )
-
-    return _run_study(study, settings.run_folder(run, "control"), processes, engine)
+    return 0
 
 
 def margins(
     settings: Settings,
     run: Folder = "",
-    seeds: Count = 1,
     draws: Count = 20,
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
@@ -188,25 +178,20 @@ def margins(
 
     Args:
       run: folder of the runs; runs/<config>-margins by default
-      seeds: runs per setting, seed after seed
       draws: permutations of the labels, as a null
     """
-    settings.check()
-
-    def study(place: pathlib.Path, options: "Options") -> None:
+    with _study("margins", settings, run, processes, engine) as (place, options):
         from cloc_jax.paper import margins
 
         margins.study_margins(
-            settings.config, place, seeds=seeds, draws=draws, options=options
+            settings.config, place, seeds=engine.seeds, draws=draws, options=options
         )
-
-    return _run_study(study, settings.run_folder(run, "margins"), processes, engine)
+    return 0
 
 
 def collapse(
     settings: Settings,
     run: Folder = "",
-    seeds: Count = 1,
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
@@ -214,16 +199,12 @@ def collapse(
 
     Args:
       run: folder of the runs; runs/<config>-collapse by default
-      seeds: runs per setting, seed after seed
     """
-    settings.check()
-
-    def study(place: pathlib.Path, options: "Options") -> None:
+    with _study("collapse", settings, run, processes, engine) as (place, options):
         from cloc_jax.paper import margins
 
-        margins.collapse(settings.config, place, seeds=seeds, options=options)
-
-    return _run_study(study, settings.run_folder(run, "collapse"), processes, engine)
+        margins.collapse(settings.config, place, seeds=engine.seeds, options=options)
+    return 0
 
 
 def tables(
@@ -242,7 +223,6 @@ def tables(
     from_: Annotated[Sequence[str], Written("DIR")] = (),
     to: Folder = "",
     summaries: Folder = "",
-    seeds: Count = 1,
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
@@ -271,34 +251,36 @@ def tables(
       to: folder of tables.md and tables.html; that of --run by default
       summaries: folder for the summaries; summaries in that of --run by default, and
         none with --from
-      seeds: runs per setting, seed after seed
     """
     from cloc_jax.cli import tables as paper_tables  # light: its runs load JAX
 
-    asked = paper_tables.asked(only, data, methods, to, summaries)
+    paper_tables.check_names(only, data, methods)
     if from_:
-        return paper_tables.rebuild(asked, from_)
+        paper_tables.rebuild(from_, only, data, to=to, summaries=summaries)
+        return 0
     options = engine.options(processes)
     request = paper_tables.request(
-        asked,
         settings,
-        seeds=seeds,
+        only=only,
+        data=data,
+        methods=methods,
+        roots=root,
+        weights=weights,
+        seeds=engine.seeds,
         protocol=protocol,
         folds=folds,
         margins=margin,
-        roots=root,
-        weights=weights,
         changes=set,
     )
-
-    def train(place: pathlib.Path) -> bool:
-        return paper_tables.make(
-            request, asked, settings, options, place, dry_run=dry_run
-        )
-
-    is_here = options.is_in_process and not dry_run
     place = pathlib.Path(run)
-    return _run_many(train, place, processes, is_in_process=is_here)
+    if dry_run:
+        paper_tables.dry_run(request, settings, place)
+        return 0
+    with _many_runs(place, processes, options):
+        failed = paper_tables.train(
+            request, settings, place, options, to=to, summaries=summaries
+        )
+    return 1 if failed else 0
 
 
 def claims(run: Folder = "runs", to: File = "claims.md") -> int:
@@ -329,44 +311,35 @@ def probe(settings: Settings, run: Folder = "") -> int:
     return 0
 
 
-def _run_study(
-    study: Callable[[pathlib.Path, "Options"], None],
-    place: pathlib.Path,
-    processes: Processes,
-    engine: Engine,
-) -> int:
+@contextlib.contextmanager
+def _study(
+    name: str, settings: Settings, run: str, processes: Processes, engine: Engine
+) -> Iterator[tuple[pathlib.Path, "Options"]]:
     """A job that trains runs, here or elsewhere, and then looks at them with JAX."""
+    settings.check()
     options = engine.options(processes)
-    is_here = options.is_in_process
-    if not is_here:
+    if not options.is_in_process:
         environment.set_up_libraries(is_joint=False)
-
-    def run(place: pathlib.Path) -> None:
-        study(place, options)
-
-    return _run_many(run, place, processes, is_in_process=is_here)
+    place = settings.run_folder(run, name)
+    with _many_runs(place, processes, options):
+        yield place, options
 
 
-def _run_many(
-    run: Callable[[pathlib.Path], bool | None],
-    place: pathlib.Path,
-    processes: Processes,
-    *,
-    is_in_process: bool,
-) -> int:
-    """A job of many runs, in a folder of its own; 1 where `run` gives False."""
-    if is_in_process:
+@contextlib.contextmanager
+def _many_runs(
+    place: pathlib.Path, processes: Processes, options: "Options"
+) -> Iterator[None]:
+    """A job of many runs, in a folder of its own; who stops it learns how to go on."""
+    if options.is_in_process:
         processes.start()
     else:
         errors.raise_interrupts()
     again = f"stopped; the work in {place} goes on with the same command."
     try:
-        return 1 if run(place) is False else 0
+        yield
     except errors.Interrupted as stop:
-        print(again, file=sys.stderr)
-        return 128 + stop.number
+        raise errors.Interrupted(stop.number, again) from None
     except KeyboardInterrupt:
-        if is_in_process:
+        if options.is_in_process:
             raise
-        print(again, file=sys.stderr)
-        return 128 + signal.SIGINT
+        raise errors.Interrupted(signal.SIGINT, again) from None

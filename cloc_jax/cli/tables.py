@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -14,24 +14,10 @@ PAPERS = ("adience", "hid", "koa", "idrid", "bracs", "clap2015")
 FILES = {"synthetic": "quickstart"}  # where a dataset's file has another name
 
 
-class Asked(NamedTuple):
-    """Which tables of what, and where they go; checked when it is made."""
-
-    only: Sequence[str]
-    data: Sequence[str]
-    methods: Sequence[str]
-    to: str
-    summaries: str
-
-
-def asked(
-    only: Sequence[str],
-    data: Sequence[str],
-    methods: Sequence[str],
-    to: str,
-    summaries: str,
-) -> Asked:
-    """What is asked for; ValueError where a name is not known."""
+def check_names(
+    only: Sequence[str], data: Sequence[str], methods: Sequence[str]
+) -> None:
+    """ValueError where a table, a dataset or a method is not known."""
     for flag, given, known in (
         ("--only", only, list(table_rows.TABLES)),
         ("--data", data, datasets()),
@@ -42,13 +28,6 @@ def asked(
                 f"{flag} names {', '.join(unknown)}; give some of {', '.join(known)} "
                 "with commas between them."
             )
-    return Asked(
-        only or list(table_rows.TABLES),
-        data,
-        methods or list(table_rows.COMPARED),
-        to,
-        summaries,
-    )
 
 
 def datasets() -> list[str]:
@@ -58,23 +37,31 @@ def datasets() -> list[str]:
     return [*PAPERS, *(names.get(s, s) for s in stems if s not in PAPERS)]
 
 
-def rebuild(given: Asked, sources: Sequence[str]) -> int:
+def rebuild(
+    sources: Sequence[str],
+    only: Sequence[str],
+    data: Sequence[str],
+    *,
+    to: str,
+    summaries: str,
+) -> None:
     """Makes the page from summaries alone."""
     made = table_plans.write(
         table_plans.read_merged([pathlib.Path(source) for source in sources]),
-        pathlib.Path(given.to or sources[0]),
-        only=given.only,
-        data=given.data,
-        kept=pathlib.Path(given.summaries) if given.summaries else None,
+        pathlib.Path(to or sources[0]),
+        only=only or list(table_rows.TABLES),
+        data=data,
+        kept=pathlib.Path(summaries) if summaries else None,
     )
     print(f"written to {' and '.join(map(str, made))}")
-    return 0
 
 
 def request(
-    given: Asked,
     settings: Settings,
     *,
+    only: Sequence[str],
+    data: Sequence[str],
+    methods: Sequence[str],
     roots: Sequence[str],
     weights: Sequence[str],
     **more: Any,
@@ -82,9 +69,9 @@ def request(
     """What the command asks for, as plans have it."""
     words = [word for word in settings.words if word.startswith("--config.")]
     return table_plans.Request(
-        only=given.only,
-        data=given.data or PAPERS,
-        methods=given.methods,
+        only=only or list(table_rows.TABLES),
+        data=data or PAPERS,
+        methods=methods or list(table_rows.COMPARED),
         roots=_named(roots, "--root", datasets()),
         weights=_named(weights, "--weights", tuple(table_rows.BACKBONES)),
         settings=[word.removeprefix("--config.") for word in words],
@@ -93,44 +80,42 @@ def request(
     )
 
 
-def make(
+def dry_run(
+    wanted: table_plans.Request, settings: Settings, place: pathlib.Path
+) -> None:
+    """Says which runs there are, how many are finished, and hours to go."""
+    table_plans.dry_run(_plan(wanted, settings), place)
+
+
+def train(
     wanted: table_plans.Request,
-    given: Asked,
     settings: Settings,
-    options: Options,
     place: pathlib.Path,
+    options: Options,
     *,
-    dry_run: bool,
-) -> bool:
-    """Trains what is missing and writes the page; whether all runs finished.
-
-    Args:
-      wanted: what is asked for.
-      given: where the page goes.
-      settings: of the command.
-      options: where and how runs are trained.
-      place: folder of the runs.
-      dry_run: only say what there is to do.
-    """
-
-    def load(dataset: str, protocol: str) -> ConfigDict:
-        return dataset_config(settings, dataset, protocol)
-
-    planned = table_plans.plan(wanted, load)
-    if dry_run:
-        table_plans.dry_run(planned, place)
-        return True
+    to: str,
+    summaries: str,
+) -> dict[str, str]:
+    """Trains what is missing and writes the page; gives the runs that failed."""
+    planned = _plan(wanted, settings)
     failed = table_plans.train(planned, place, options)
     made = table_plans.write(
         table_plans.make_summaries(place),
-        pathlib.Path(given.to or place),
+        pathlib.Path(to or place),
         only=wanted.only,
         data=wanted.data,
-        kept=pathlib.Path(given.summaries or place / table_plans.SUMMARIES),
+        kept=pathlib.Path(summaries or place / table_plans.SUMMARIES),
         absent=planned.absent,
     )
     print(f"written to {' and '.join(map(str, made))}")
-    return not failed
+    return failed
+
+
+def _plan(wanted: table_plans.Request, settings: Settings) -> table_plans.Planned:
+    def load(dataset: str, protocol: str) -> ConfigDict:
+        return dataset_config(settings, dataset, protocol)
+
+    return table_plans.plan(wanted, load)
 
 
 def dataset_config(settings: Settings, dataset: str, protocol: str) -> ConfigDict:

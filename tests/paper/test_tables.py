@@ -38,7 +38,7 @@ def test_flags_name_what_there_is():
     for flag, unknown in (("only", "x"), ("data", "moon"), ("methods", "magic")):
         given = {"only": [], "data": [], "methods": []} | {flag: [unknown]}
         with pytest.raises(ValueError, match=f"--{flag} names {unknown}; give some of"):
-            tables.asked(**given, to="", summaries="")
+            tables.check_names(**given)
 
 
 def test_runs_are_shared_between_tables():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from launching import ROOT, run_code
 from rich.table import Table
 
 from cloc_jax.runtime import errors
@@ -167,7 +168,6 @@ def test_an_interrupt_within_a_callback_is_not_lost():
 
 
 def test_ctrl_c_amid_the_imports_ends_the_program_at_once(tmp_path):
-    launch = pathlib.Path(__file__).parents[2] / "launch.py"
     code = f"""
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it behind &
@@ -177,10 +177,8 @@ class Interrupt:  # when the command line is looked for, before its libraries
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["launch.py"]
-runpy.run_path({str(launch)!r}, run_name="__main__")
+runpy.run_path({str(ROOT / "launch.py")!r}, run_name="__main__")
 """
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
+    process = run_code(code, cwd=tmp_path)
     assert process.returncode == -signal.SIGINT
     assert process.stderr == "" and not list(tmp_path.iterdir())
