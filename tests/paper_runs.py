@@ -92,8 +92,6 @@ def summary(
         "images": {"train": 372, "val": 41, "test": 103},
         "batch_size": 32,
         "max_epochs": 60,
-        "learning_rate": 0.001,
-        "encoder_learning_rate": None,
         "device": "cpu x2",
     }
     own = {

@@ -139,7 +139,6 @@ def control(
     run: Folder = "",
     boundary: Boundaries = (),
     values: Margins = (),
-    kind: Literal["fixed", "floor"] = "fixed",
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
@@ -150,7 +149,6 @@ def control(
       boundary: a boundary that matters; repeat the flag for several; the dataset's
         critical ones by default
       values: the margins to set there
-      kind: at the values, or learned above
     """
     with _study("control", settings, run, processes, engine) as (place, options):
         from cloc_jax.paper import control
@@ -161,7 +159,6 @@ def control(
             boundaries=boundary or settings.config.data.critical,
             values=values,
             seeds=engine.seeds,
-            kind=kind,
             options=options,
         )
     return 0
@@ -248,7 +245,7 @@ def tables(
       dry_run: only say which runs there are, how many are finished, and hours to go
       from_: train nothing; make the page from the summaries in this folder; repeat the
         flag for those of several machines, which are merged
-      to: folder of tables.md and tables.html; that of --run by default
+      to: folder of tables.md; that of --run by default
       summaries: folder for the summaries; summaries in that of --run by default, and
         none with --from
     """

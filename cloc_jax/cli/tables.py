@@ -49,11 +49,11 @@ def rebuild(
     made = table_plans.write(
         table_plans.read_merged([pathlib.Path(source) for source in sources]),
         pathlib.Path(to or sources[0]),
-        only=only or list(table_rows.TABLES),
+        only=only,
         data=data,
         kept=pathlib.Path(summaries) if summaries else None,
     )
-    print(f"written to {' and '.join(map(str, made))}")
+    print(f"written to {made}")
 
 
 def request(
@@ -107,7 +107,7 @@ def train(
         kept=pathlib.Path(summaries or place / table_plans.SUMMARIES),
         absent=planned.absent,
     )
-    print(f"written to {' and '.join(map(str, made))}")
+    print(f"written to {made}")
     return failed
 
 

@@ -35,7 +35,6 @@ RATES = {
     ALARM: "False alarms",
     "error_rate": "Neighbours mistaken",
 }
-KINDS = ("fixed", "floor")
 SURE = 0.05
 TARGETS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 OUTCOMES = {
@@ -53,7 +52,6 @@ class Score:
     """A score of a setting over its seeds, and its difference to learned margins."""
 
     mean: float | None
-    std: float | None
     interval: Ends
     difference: float | None
     difference_interval: Ends
@@ -84,8 +82,7 @@ class ControlVerdict:
     accuracy_before: float
     accuracy_after: float
     missed_after: float
-    decision_runs: int  # of learned margins whose threshold reaches that accuracy
-    decision_missed: float | None
+    decision_missed: float | None  # by thresholds of the learned runs instead
     decision_accuracy: float | None
 
 
@@ -94,7 +91,6 @@ class ControlStudy(Study):
     """What control.json holds."""
 
     boundary: tuple[str, ...]
-    kind: str
     ranks: tuple[str, ...]
     images: int
     settings: dict[str, ControlSetting]
@@ -122,7 +118,6 @@ def control(
     boundaries: Sequence[str],
     values: Sequence[float | int],
     seeds: int,
-    kind: str = "fixed",
     options: Options = LOCAL,
 ) -> ControlStudy:
     """Trains a run for each value and seed, and writes the control curve.
@@ -133,7 +128,6 @@ def control(
       boundaries: whose margins are set, such as "1|2".
       values: of those margins.
       seeds: runs per value.
-      kind: "fixed" at the value, or "floor": learned above it.
       options: where and how the runs are trained.
     """
     if config.method.name != "cloc":
@@ -146,15 +140,13 @@ def control(
             f"--values is {','.join(f'{v:g}' for v in values) or 'not given'}; give "
             "margins above 0 with commas between them, such as 0.1,0.3,0.6."
         )
-    if kind not in KINDS:
-        raise ValueError(f"--kind is {kind!r}; use one of {', '.join(KINDS)}.")
     ranks = build_dataset(config).ranks
     at = _boundary_index(boundaries, ranks)
-    settings = _settings(config, at, len(ranks) - 1, values, kind)
+    settings = _settings(config, at, len(ranks) - 1, values)
     runs = plan_runs(config, settings, seeds=seeds)
     plans = studies.train(runs, folder, options)
     first = plans[LEARNED][0]
-    study = _analyse(folder, plans, at, ranks, kind, studies.about(first))
+    study = _analyse(folder, plans, at, ranks, studies.about(first))
     evidence = tuple(_evidence(study, is_biased=bool(config.data.relabel)))
     study = dataclasses.replace(study, evidence=evidence)
     studies.finish(folder, "control", study, first, figures.control)
@@ -177,7 +169,6 @@ def _settings(
     at: Sequence[int],
     num_boundaries: int,
     values: Sequence[float | int],
-    kind: str,
 ) -> list[Setting]:
     """Learned, each value, and cross-entropy."""
     given = config.method.cloc.margins
@@ -191,13 +182,7 @@ def _settings(
     reference = ["learn" if h in at else e for h, e in enumerate(entries)]
     settings = [Setting(LEARNED, {"method.cloc.margins": reference})]
     for value in values:
-        entry: Any = float(value)
-        if kind == "floor":
-            # A high floor lies above the range that starts are drawn from.
-            is_high = value + 0.01 >= config.method.cloc.margin_start[1]
-            start = f"={value + 0.5:g}" if is_high else ""
-            entry = f"learn{start}>={value:g}"
-        raised = [entry if h in at else e for h, e in enumerate(reference)]
+        raised = [float(value) if h in at else e for h, e in enumerate(reference)]
         settings.append(Setting(f"margin={value:g}", {"method.cloc.margins": raised}))
     return [*settings, Setting(ENTROPY, {"method.name": "ce"})]
 
@@ -207,7 +192,6 @@ def _analyse(
     plans: Mapping[str, Sequence[Plan]],
     at: Sequence[int],
     ranks: Sequence[str],
-    kind: str,
     about: Mapping[str, Any],
 ) -> ControlStudy:
     """Everything that the runs say."""
@@ -240,7 +224,6 @@ def _analyse(
         **about,
         seeds=len(learned.splits),
         boundary=tuple(names[h] for h in at),
-        kind=kind,
         ranks=tuple(ranks),
         images=len(test.true),
         settings={
@@ -306,13 +289,12 @@ def _scores(
 
 
 def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
-    """Mean, standard deviation over seeds, intervals and difference to learned."""
+    """Mean over seeds, intervals and difference to learned margins, by score."""
     scores = {}
     for name, values in one.test.items():
         apart = intervals.percentiles(one.drawn[name] - reference.drawn[name])
         scores[name] = Score(
             mean=_number(np.mean(values)),
-            std=_number(np.std(values, ddof=1)) if len(values) > 1 else None,
             interval=_numbers(intervals.percentiles(one.drawn[name])),
             difference=_number(np.mean(values) - np.mean(reference.test[name])),
             difference_interval=_numbers(apart),
@@ -357,7 +339,6 @@ def _verdict(
         accuracy_before=float(np.mean(learned.test["accuracy"])),
         accuracy_after=float(np.mean(one.test["accuracy"])),
         missed_after=float(np.mean(one.test[f"{boundary} {MISSED}"])),
-        decision_runs=len(reached),
         decision_missed=_mean(reached, MISSED),
         decision_accuracy=_mean(reached, "accuracy"),
     )

@@ -14,7 +14,6 @@ accuracy; `collapse` switches off each alone, and all of them together.
 import copy
 import dataclasses
 import itertools
-import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +22,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cloc_jax.data import drawn_knees
-from cloc_jax.methods import Readout
 from cloc_jax.paper import linear_probe, studies
 from cloc_jax.paper.claims import FAILS, HOLDS, OPEN
 from cloc_jax.paper.studies import Evidence, Study
@@ -58,8 +56,6 @@ class Course:
 
     mean: tuple[tuple[float, ...], ...]  # [epoch, boundary]
     std: tuple[tuple[float, ...], ...]
-    end: tuple[float, ...]  # [boundary]
-    end_std: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,21 +147,17 @@ def study_margins(
     }  # [run, epoch, boundary]
     first = plans[LEARNED][0]
     before = [_initial_margins(plan, len(ranks)) for plan in plans[LEARNED]]
-    starts = np.array([np.asarray(margins.values) for margins in before], np.float64)
     areas = linear_probe.neighbour_areas(first.config, RunFolder(folder / first.name))
     gaps = np.diff(drawn_knees.centres()) if config.data.name == "synthetic" else None
     study = _analyse(
         courses,
-        starts,
+        np.array(before, np.float64),
         names,
         areas=areas,
         gaps=gaps,
         optimizer=config.method.cloc.margin_optimizer or config.optimizer.name,
         about=studies.about(first),
     )
-    ends = study.courses[LEARNED].end
-    warnings = margin_warnings(ends, names, before[0].limit or math.inf)
-    study = dataclasses.replace(study, warnings=tuple(warnings))
     studies.finish(folder, "margins", study, first, figures.margin_study)
     return study
 
@@ -214,10 +206,11 @@ def read_course(run: pathlib.Path, names: Sequence[str]) -> list[list[float]]:
     ]
 
 
-def _initial_margins(plan: Plan, num_ranks: int) -> Readout:
+def _initial_margins(plan: Plan, num_ranks: int) -> np.ndarray:
     """A run's margins before the first step."""
     method = assembly.build_method(plan.config, num_ranks, sharding.make_mesh(1))
-    return method.readouts(encoder.Creator(plan.config, method)())["margins"]
+    readouts = method.readouts(encoder.Creator(plan.config, method)())
+    return np.asarray(readouts["margins"].values)
 
 
 def _analyse(
@@ -245,12 +238,7 @@ def _analyse(
         boundaries=tuple(names),
         starts=_tuples(starts),
         courses={
-            name: Course(
-                _tuples(course.mean(0)),
-                _tuples(course.std(0, ddof=1)),
-                _tuples(course[:, -1].mean(0)),
-                _tuples(course[:, -1].std(0, ddof=1)),
-            )
+            name: Course(_tuples(course.mean(0)), _tuples(course.std(0, ddof=1)))
             for name, course in shown.items()
         },
         pairs=tuple(compare(ends, nulls, names)),
@@ -262,9 +250,9 @@ def _analyse(
         separability=tuple(areas),
         separability_correlation=rank_correlation(ends, np.array(areas)),
     )
+    study = dataclasses.replace(study, sentence=_sentence(study.pairs))
     return dataclasses.replace(
         study,
-        sentence=_sentence(study.pairs),
         notes=tuple(_notes(study)),
         evidence=tuple(_evidence(study)),
         columns=("Boundary", "Start", *study.courses, "Probe AUC"),
@@ -273,7 +261,7 @@ def _analyse(
                 name,
                 f"{starts[:, h].mean():.3f}",
                 *(
-                    f"{c.end[h]:.3f} ± {c.end_std[h]:.3f}"
+                    f"{c.mean[-1][h]:.3f} ± {c.std[-1][h]:.3f}"
                     for c in study.courses.values()
                 ),
                 f"{areas[h]:.3f}",
@@ -360,26 +348,25 @@ def _sentence(pairs: Sequence[Comparison]) -> str:
     )
 
 
-def _notes(study: MarginStudy) -> list[str]:
-    notes = []
+def _correlations(study: MarginStudy) -> Iterator[tuple[str, float, float]]:
+    """What learned margins were compared with, Spearman's correlation and its p."""
+    for what, found in (
+        ("true gaps", study.true_gaps_correlation),
+        ("AUC of a linear probe", study.separability_correlation),
+    ):
+        if found.value is not None and found.p is not None:
+            yield what, found.value, found.p
+
+
+def _notes(study: MarginStudy) -> Iterator[str]:
     share = study.explained_by_start
     if share is not None:
-        notes.append(
-            f"Where a margin started explains {share:.0%} of its variation over seeds."
+        yield f"The start of a margin explains {share:.0%} of its variance over seeds."
+    for what, value, p in _correlations(study):
+        yield (
+            f"Rank correlation of learned margins and {what}: {value:+.2f} "
+            f"(p = {p:.2f})."
         )
-    for found, what in (
-        (study.true_gaps_correlation, "the true gaps of the grades"),
-        (
-            study.separability_correlation,
-            "how well a linear probe tells neighbours apart",
-        ),
-    ):
-        if found.value is not None:
-            notes.append(
-                f"Rank correlation of learned margins with {what}: {found.value:+.2f} "
-                f"(p = {found.p:.2f})."
-            )
-    return notes
 
 
 def _evidence(study: MarginStudy) -> Iterator[Evidence]:
@@ -387,40 +374,17 @@ def _evidence(study: MarginStudy) -> Iterator[Evidence]:
     yield Evidence(
         "margins_differ",
         f"{study.draws} permutations, all pairs at once, margins by {study.optimizer}",
-        _sentence(study.pairs),
+        study.sentence,
         HOLDS if any(pair.is_real for pair in study.pairs) else FAILS,
     )
-    for found, what in (
-        (study.true_gaps_correlation, "true gaps"),
-        (study.separability_correlation, "AUC of a linear probe"),
-    ):
-        if found.value is not None and found.p is not None:
-            verdict = HOLDS if found.value > 0 else FAILS
-            yield Evidence(
-                "separability",
-                f"learned margins (by {study.optimizer}) and {what}",
-                f"rank correlation {found.value:+.2f}, p = {found.p:.2f}",
-                verdict if found.p <= SURE else OPEN,
-            )
-
-
-def margin_warnings(
-    ends: Sequence[float], names: Sequence[str], limit: float
-) -> list[str]:
-    """What a person should know before using such margins."""
-    warnings = []
-    if sum(ends) > limit:
-        warnings.append(
-            f"The margins sum to {sum(ends):.2f}, more than the {limit:g} that cosines "
-            "allow here: they cannot all be met."
+    for what, value, p in _correlations(study):
+        verdict = HOLDS if value > 0 else FAILS
+        yield Evidence(
+            "separability",
+            f"learned margins (by {study.optimizer}) and {what}",
+            f"rank correlation {value:+.2f}, p = {p:.2f}",
+            verdict if p <= SURE else OPEN,
         )
-    low = [n for n, value in zip(names, ends, strict=True) if value < COLLAPSED]
-    if low:
-        warnings.append(
-            f"Collapse: the margin of {', '.join(low)} is below {COLLAPSED}, which no "
-            "longer holds the ranks apart."
-        )
-    return warnings
 
 
 # --- collapse ---

@@ -48,7 +48,6 @@ class Study:
     seeds: int
     sentence: str = ""
     notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     evidence: tuple[Evidence, ...] = ()
@@ -130,6 +129,6 @@ def finish(
         draw(folder / f"{PICTURES.get(name, name)}.png", plain)
     files.write_sealed(folder / f"{name}.json", plain)
     evaluation.evaluate(first.config, RunFolder(folder / first.name))
-    for text in (study.sentence, *study.notes, *study.warnings):
+    for text in (study.sentence, *study.notes):
         console.print(text, soft_wrap=True)
     console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)

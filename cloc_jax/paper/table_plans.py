@@ -52,7 +52,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 RAISED, LOWERED = 0.6, 0.3
 HUB = "timm/{}.tv_in1k"  # weights of other backbones
 LISTS = "listed"  # folder beside the runs: which there are, a file per command
-MARKDOWN, HTML = "tables.md", "tables.html"
+PAGE = "tables.md"
 SUMMARIES = "summaries"  # likewise: what they found
 
 
@@ -325,17 +325,17 @@ def write(
     summaries: Sequence[TableSummary],
     to: pathlib.Path,
     *,
-    only: Sequence[str] = tuple(table_rows.TABLES),
+    only: Sequence[str] = (),
     data: Sequence[str] = (),
     kept: pathlib.Path | None = None,
     absent: Mapping[str, str] | None = None,
-) -> list[pathlib.Path]:
-    """Writes the page as Markdown and HTML, and returns its files.
+) -> pathlib.Path:
+    """Writes the page and returns its file.
 
     Args:
       summaries: of runs.
       to: folder of the page.
-      only: tables to show.
+      only: tables to show; () for all.
       data: datasets to show; () for the paper's and those that have runs.
       kept: folder where the summaries go, if anywhere.
       absent: by dataset, how to get it; None for all that have no runs.
@@ -346,11 +346,12 @@ def write(
     if absent is None:
         names = set(data or [*published.DATASETS, "clap2015"])
         absent = {n: how_to_get(n) for n in names - {one.dataset for one in shown}}
-    text = tables_page.markdown(shown, only=only, data=data, absent=absent)
+    text = tables_page.markdown(
+        shown, only=only or list(table_rows.TABLES), data=data, absent=absent
+    )
     to.mkdir(parents=True, exist_ok=True)
-    files.write_text(to / MARKDOWN, text)
-    files.write_text(to / HTML, tables_page.html(text))
-    return [to / MARKDOWN, to / HTML]
+    files.write_text(to / PAGE, text)
+    return to / PAGE
 
 
 def make_summaries(folder: pathlib.Path) -> list[TableSummary]:

@@ -21,17 +21,8 @@ from cloc_jax.paper.table_summaries import (
     TableSummary,
 )
 from cloc_jax.report import published
-from cloc_jax.scoring import intervals
+from cloc_jax.scoring import intervals, metrics
 
-TABLES = {
-    "comparison": "Methods compared",
-    "controllability": "Controllability: learned against controlled margins",
-    "bias": "Robustness to biased training labels",
-    "ablations": "Ablations: margins and phases",
-    "backbones": "Backbones",
-    "classes": "Many classes",
-    "time": "Training time",
-}
 COMPARED = tuple(METHODS)[:10]
 BACKBONES = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
 MANY_CLASSES = ("poe", "gol", "mwr", "cloc")
@@ -55,32 +46,20 @@ class Row(NamedTuple):
 
     title: str
     places: tuple[Place, ...]
-    is_critical: bool = False
 
 
-class Grid(NamedTuple):
-    """One table for one dataset."""
+class Table(NamedTuple):
+    """One of the paper's tables."""
 
+    title: str
+    about: str  # a sentence
     columns: tuple[str, ...]  # a title per place of a row
-    rows: tuple[Row, ...]
+    # Of a dataset and the summary of its runs, if there are some; [] without rows.
+    rows: Callable[[str, TableSummary | None], list[Row]]
 
 
-def grid(table: str, dataset: str, summary: TableSummary | None) -> Grid | None:
-    """The rows of a table for a dataset; None where it has none.
-
-    Args:
-      table: of TABLES.
-      dataset: its name.
-      summary: of its runs, where there are some.
-    """
-    settings = summary.settings if summary else {}
-    if table == "controllability":
-        return _controllability(dataset, summary)
-    if table == "classes":
-        return _classes(dataset, summary)
-    rows = _ROWS[table](dataset, settings, summary) if table in _ROWS else []
-    titles = ("Hours per 100 epochs",) if table == "time" else tuple(SCORES.values())
-    return Grid(titles, tuple(rows)) if rows else None
+def _settings(summary: TableSummary | None) -> Mapping[str, Setting]:
+    return summary.settings if summary else {}
 
 
 def _printed(name: str, dataset: str) -> Mapping[str, Any]:
@@ -98,7 +77,8 @@ def _of_dataset(printed: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     return {score: values.get(dataset) for score, values in printed.items()}
 
 
-def _comparison(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
+def _comparison(dataset: str, summary: TableSummary | None) -> list[Row]:
+    settings = _settings(summary)
     if dataset not in published.DATASETS and not settings:
         return []
     printed = published.tables()["comparison"]
@@ -114,50 +94,36 @@ def _comparison(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
     ]
 
 
-def _controllability(dataset: str, summary: TableSummary | None) -> Grid | None:
+def _controllability(dataset: str, summary: TableSummary | None) -> list[Row]:
     printed = None
     if dataset in published.DATASETS:
         printed = published.of_dataset(dataset).control
-    ranks = summary.ranks if summary else ()
-    critical = summary.critical if summary else ()
-    count = len(ranks) - 1 if ranks else len(printed.learned) if printed else 0
-    if count < 1 or (not printed and not critical):
-        return None
-    if printed and len(printed.learned) != count:
-        printed = None
-    names = [f"{a}|{b}" for a, b in zip(ranks, ranks[1:], strict=False)]
-    names = names or [f"C{h + 1}|C{h + 2}" for h in range(count)]
+    names = metrics.boundary_names(summary.ranks) if summary else []
+    if printed and names and len(printed.learned) != len(names):
+        printed = None  # ranks of our own
+    critical = set(summary.critical) if summary else set()
+    learned: Sequence[float | None] = [None] * (len(names) + 1)
+    controlled = learned
+    if printed:
+        names = names or [f"C{h + 1}|C{h + 2}" for h in range(len(printed.learned))]
+        critical |= {names[h] for h in printed.critical}
+        learned = (*printed.learned, printed.learned_accuracy)
+        controlled = (*printed.controlled, printed.controlled_accuracy)
+    if not critical:
+        return []
     second = summary.controlled.get("", CONTROLLED) if summary else CONTROLLED
-
-    def both(score: str, learned: float | None, raised: float | None) -> Any:
-        return Place("cloc", score, learned), Place(second, score, raised)
-
-    rows = [
-        Row(
-            name,
-            both(
-                f"error {name}",
-                printed.learned[h] if printed else None,
-                printed.controlled[h] if printed else None,
-            ),
-            is_critical=name in critical
-            or (printed and h in printed.critical)
-            or False,
+    titles = [f"{name} (critical)" if name in critical else name for name in names]
+    scores = [*(f"error {name}" for name in names), "accuracy"]
+    return [
+        Row(title, (Place("cloc", score, one), Place(second, score, other)))
+        for title, score, one, other in zip(
+            [*titles, "Accuracy"], scores, learned, controlled, strict=True
         )
-        for h, name in enumerate(names)
     ]
-    overall = both(
-        "accuracy",
-        printed.learned_accuracy if printed else None,
-        printed.controlled_accuracy if printed else None,
-    )
-    rows.append(Row("Accuracy", overall))
-    return Grid(("Learned margins", "Controlled margins"), tuple(rows))
 
 
-def _bias(
-    dataset: str, settings: Mapping[str, Setting], summary: TableSummary | None
-) -> list[Row]:
+def _bias(dataset: str, summary: TableSummary | None) -> list[Row]:
+    settings = _settings(summary)
     printed = _printed("biased_idrid", dataset)
     if not printed and not any(name.startswith(BIASED) for name in settings):
         return []
@@ -175,8 +141,8 @@ def _bias(
     return rows
 
 
-def _ablations(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
-    if dataset not in published.DATASETS and not settings:
+def _ablations(dataset: str, summary: TableSummary | None) -> list[Row]:
+    if dataset not in published.DATASETS and not _settings(summary):
         return []
     printed = published.tables()["ablation"]
     return [
@@ -191,14 +157,8 @@ def _ablations(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
     ]
 
 
-def backbone_setting(name: str, encoder: str) -> str:
-    """The setting of CLOC on a backbone, where most runs have `encoder`."""
-    return "cloc" if name == encoder else f"cloc on {name}"
-
-
-def _backbones(
-    dataset: str, settings: Mapping[str, Setting], summary: TableSummary | None
-) -> list[Row]:
+def _backbones(dataset: str, summary: TableSummary | None) -> list[Row]:
+    settings = _settings(summary)
     printed = _printed("backbones_idrid", dataset)
     if not printed and not any(f"cloc on {name}" in settings for name in BACKBONES):
         return []
@@ -207,8 +167,8 @@ def _backbones(
     for name, title in BACKBONES.items():
         # The name of a setting counts: those on the usual encoder may be missing.
         own = f"cloc on {name}"
-        setting = own if own in settings else backbone_setting(name, usual)
-        rows.append(_scored(title, setting, printed.get(name, {})))
+        is_usual = name == usual and own not in settings
+        rows.append(_scored(title, "cloc" if is_usual else own, printed.get(name, {})))
     return rows
 
 
@@ -217,7 +177,7 @@ def bin_setting(years: int) -> str:
     return "cloc" if years == 3 else f"cloc bin {years}"
 
 
-def _classes(dataset: str, summary: TableSummary | None) -> Grid | None:
+def _classes(dataset: str, summary: TableSummary | None) -> list[Row]:
     rows = []
     if dataset == "clap2015":
         for bins in published.tables()["clap2015_bins"]:
@@ -232,10 +192,11 @@ def _classes(dataset: str, summary: TableSummary | None) -> Grid | None:
         for method in MANY_CLASSES:
             title = f"{METHODS[method]}, {len(summary.ranks)} classes"
             rows.append(Row(title, (Place(method, "mae"),)))
-    return Grid(("MAE in classes",), tuple(rows)) if rows else None
+    return rows
 
 
-def _time(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
+def _time(dataset: str, summary: TableSummary | None) -> list[Row]:
+    settings = _settings(summary)
     printed = _printed("hours_100_epochs_idrid_rtx4090", dataset)
     if not printed and not any(m in settings for m in METHODS):
         return []
@@ -250,12 +211,49 @@ def _time(dataset: str, settings: Mapping[str, Setting], _) -> list[Row]:
     return rows
 
 
-_ROWS: Mapping[str, Callable[..., list[Row]]] = {
-    "comparison": _comparison,
-    "bias": _bias,
-    "ablations": _ablations,
-    "backbones": _backbones,
-    "time": _time,
+_SCORED = tuple(SCORES.values())
+TABLES = {
+    "comparison": Table(
+        "Methods compared",
+        "Accuracy and mean absolute error on the test images.",
+        _SCORED,
+        _comparison,
+    ),
+    "controllability": Table(
+        "Controllability: learned against controlled margins",
+        "Share of the images of two neighbouring ranks that are mistaken for each "
+        "other, with learned margins and with those of critical boundaries fixed.",
+        ("Learned margins", "Controlled margins"),
+        _controllability,
+    ),
+    "bias": Table(
+        "Robustness to biased training labels",
+        "Training labels are wrong at the critical boundary: 60% of the lower rank "
+        "called the upper one, 30% of the upper the lower. Test labels are right.",
+        _SCORED,
+        _bias,
+    ),
+    "ablations": Table(
+        "Ablations: margins and phases",
+        "All margins 1, one shared margin, or one of its own for each boundary; after "
+        "phase one and after both.",
+        _SCORED,
+        _ablations,
+    ),
+    "backbones": Table("Backbones", "CLOC on other encoders.", _SCORED, _backbones),
+    "classes": Table(
+        "Many classes",
+        "Mean absolute error, counted in classes, where there are many.",
+        ("MAE in classes",),
+        _classes,
+    ),
+    "time": Table(
+        "Training time",
+        "Hours for 100 epochs of each stage, evaluation included. The paper's are of "
+        "an RTX 4090, so a difference says nothing about the method.",
+        ("Hours per 100 epochs",),
+        _time,
+    ),
 }
 
 

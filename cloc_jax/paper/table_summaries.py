@@ -18,7 +18,6 @@ from cloc_jax.runtime import files, typed_json
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics, predictions, results
 
-VERSION = 1
 REMEDY = "Put back a copy, or move it away; `launch.py tables` writes it again."
 PROTOCOLS = {
     "frozen": "frozen encoder",
@@ -94,6 +93,7 @@ class Setting:
     encoder: str
     views: int
     max_epochs: int
+    # What summaries of the first runs do not say has a default.
     dtype: str = "float32"
     batch_size: int | None = None
     device: str = ""
@@ -119,8 +119,6 @@ class About:
     images: dict[str, int]
     batch_size: int
     max_epochs: int
-    learning_rate: float
-    encoder_learning_rate: float | None
     device: str
 
 
@@ -137,7 +135,6 @@ class TableSummary:
     controlled: dict[str, str]  # by "" and BIASED: see `chosen_control`
     settings: dict[str, Setting]
     unfinished: dict[str, str]  # why, by the name of the run
-    version: int = VERSION
 
     @property
     def title(self) -> str:
@@ -445,8 +442,6 @@ def _about(run: _Finished) -> About:
         images=run.images,
         batch_size=run.config.train.batch_size,
         max_epochs=run.config.train.max_epochs,
-        learning_rate=run.config.optimizer.learning_rate,
-        encoder_learning_rate=run.config.optimizer.encoder_learning_rate,
         device=run.results.environment["device"],
     )
 

@@ -1,10 +1,9 @@
-"""The paper's tables beside our runs, as Markdown, and the same as an HTML page."""
+"""The paper's tables beside our runs, as a page of Markdown."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from cloc_jax.paper import table_rows
-from cloc_jax.paper.table_rows import HOURS, TABLES, Cell, Grid, Place
+from cloc_jax.paper.table_rows import HOURS, TABLES, Cell
 from cloc_jax.paper.table_summaries import (
     BIASED,
     CONTROLLED,
@@ -25,66 +24,8 @@ INTERVALS = (
     "over these only, with one run over images only). The paper's number is taken as "
     "exact. A difference in bold is one whose interval leaves out zero."
 )
-ABOUT = {
-    "comparison": "Accuracy and mean absolute error on the test images.",
-    "controllability": "Share of the images of two neighbouring ranks that are "
-    "mistaken for each other, with learned margins and with those of critical "
-    "boundaries fixed.",
-    "bias": "Training labels are wrong at the critical boundary: 60% of the lower rank "
-    "called the upper one, 30% of the upper the lower. Test labels are right.",
-    "ablations": "All margins 1, one shared margin, or one of its own for each "
-    "boundary; after phase one and after both.",
-    "backbones": "CLOC on other encoders.",
-    "classes": "Mean absolute error, counted in classes, where there are many.",
-    "time": "Hours for 100 epochs of each stage, evaluation included. The paper's are "
-    "of an RTX 4090, so a difference says nothing about the method.",
-}
-STYLE = """
-body { max-width: 1180px; margin: 30px auto; padding: 0 20px; color: #22303c;
-  font: 16px/1.6 system-ui, sans-serif; overflow-wrap: anywhere; }
-table { display: block; overflow-x: auto; border-collapse: collapse; margin: 12px 0;
-  font-size: 0.92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 6px 10px; text-align: right; border-bottom: 1px solid #dfe5ea;
-  white-space: nowrap; }
-td:first-child { text-align: left; }
-code { font-size: 0.88rem; background: #f5f7f9; }
-"""
 
-
-class Line(NamedTuple):
-    """A row of a block."""
-
-    title: str
-    cells: tuple[Cell, ...]
-    differs: str
-
-
-class Block(NamedTuple):
-    """One table for one dataset and protocol."""
-
-    title: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...]  # what differs, and remarks on the paper's numbers
-    missing: str = ""  # how to get the data, where there are none
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether any of it is ours."""
-        return any(cell.runs for line in self.lines for cell in line.cells)
-
-
-def html(text: str) -> str:
-    """The page as HTML, from its Markdown."""
-    from markdown_it import MarkdownIt
-
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>The paper's tables beside our runs</title>\n"
-        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
+Titled = tuple[str, list[Cell]]  # a row
 
 
 def markdown(
@@ -114,14 +55,10 @@ def markdown(
     with_runs = [one.dataset for one in summaries]
     names = list(data) or [*published.DATASETS, "clap2015", *with_runs]
     for table in only:
-        blocks = _blocks(table, dict.fromkeys(names), summaries, absent)
+        blocks = _blocks(table, list(dict.fromkeys(names)), summaries, absent)
         if blocks:
-            lines += [f"## {TABLES[table]}", "", ABOUT[table], ""]
-        for block in blocks:
-            lines += [f"### {block.title}", ""]
-            lines += [block.missing, ""] if block.missing else []
-            lines += [*map(_piped, _table(block)), ""]
-            lines += [*(f"- {note}" for note in block.notes), ""]
+            title = TABLES[table].title
+            lines += [f"## {title}", "", TABLES[table].about, "", *blocks]
     if unfinished := _by_reason(summaries):
         lines += ["## Not finished", ""]
         lines += [f"- `{name}`: {reason}" for name, reason in unfinished.items()]
@@ -149,49 +86,58 @@ def _by_reason(summaries: Sequence[TableSummary]) -> dict[str, str]:
 
 def _blocks(
     table: str,
-    datasets: Mapping[str, Any],
+    datasets: Sequence[str],
     summaries: Sequence[TableSummary],
     absent: Mapping[str, str],
-) -> list[Block]:
-    """Of each dataset and protocol that has runs; then those without runs."""
-    full, empty = [], []
+) -> list[str]:
+    """Lines of each dataset and protocol that has runs; then those without runs."""
+    full: list[str] = []
+    empty: list[str] = []
     for dataset in datasets:
-        made = [_block(table, dataset, s) for s in summaries if s.dataset == dataset]
-        kept = [block for block in made if block and block.has_runs]
-        # The paper's other rows stand in the first block already.
-        full += kept[:1] + [_only_runs(block) for block in kept[1:]]
-        if not kept and (block := _block(table, dataset, None)):
+        has_runs = False
+        for summary in (one for one in summaries if one.dataset == dataset):
+            rows = _rows(table, dataset, summary)
+            ours = [row for row in rows if any(cell.runs for cell in row[1])]
+            if ours:
+                # The paper's other rows stand in the first block already.
+                full += _block(table, dataset, summary, ours if has_runs else rows)
+                has_runs = True
+        rows = _rows(table, dataset, None)
+        if rows and not has_runs:
             why = absent.get(dataset, "") or "No runs of this yet."
-            empty.append(block._replace(missing=why))
+            empty += _block(table, dataset, None, rows, why)
     return full + empty
 
 
-def _only_runs(block: Block) -> Block:
-    lines = [line for line in block.lines if any(c.runs for c in line.cells)]
-    return block._replace(lines=tuple(lines))
-
-
-def _block(table: str, dataset: str, summary: TableSummary | None) -> Block | None:
-    title = published.title(dataset)
-    if summary:
-        title += f", {PROTOCOLS[summary.protocol]}"
-    grid = table_rows.grid(table, dataset, summary)
-    if not grid:
-        return None
-    lines = []
-    for row in grid.rows:
-        cells = tuple(table_rows.cell(place, summary) for place in row.places)
-        differs = row_differences(summary, row.places) if summary else ""
+def _rows(table: str, dataset: str, summary: TableSummary | None) -> list[Titled]:
+    """Rows of which the paper or our runs have a number."""
+    rows = []
+    for row in TABLES[table].rows(dataset, summary):
+        cells = [table_rows.cell(place, summary) for place in row.places]
         if any(cell.place.paper is not None or cell.runs for cell in cells):
-            name = f"{row.title} (critical)" if row.is_critical else row.title
-            lines.append(Line(name, cells, differs))
+            rows.append((row.title, cells))
+    return rows
+
+
+def _block(
+    table: str,
+    dataset: str,
+    summary: TableSummary | None,
+    rows: Sequence[Titled],
+    missing: str = "",
+) -> list[str]:
+    """Lines of one table for one dataset and protocol."""
+    protocol = f", {PROTOCOLS[summary.protocol]}" if summary else ""
+    lines = [f"### {published.title(dataset)}{protocol}", ""]
+    lines += [missing, ""] if missing else []
+    lines += [*map(_piped, _table(TABLES[table].columns, rows, summary)), ""]
     notes = common_differences(summary) if summary else []
-    notes += _remarks(table, dataset, grid, summary)
-    return Block(title, grid.columns, tuple(lines), tuple(notes))
+    notes += _remarks(table, dataset, rows, summary)
+    return [*lines, *(f"- {note}" for note in notes), ""]
 
 
 def _remarks(
-    table: str, dataset: str, grid: Grid, summary: TableSummary | None
+    table: str, dataset: str, rows: Sequence[Titled], summary: TableSummary | None
 ) -> list[str]:
     """On the paper's numbers, and on which of our runs are shown."""
     notes: list[str] = []
@@ -211,7 +157,7 @@ def _remarks(
             f"The critical margin is fixed at {value}{more if len(tried) > 1 else ''}; "
             "the paper does not say which value it used."
         )
-    shown = {place.setting for row in grid.rows for place in row.places}
+    shown = {cell.place.setting for _, cells in rows for cell in cells}
     if table in ("controllability", "bias", "ablations"):
         runs = [
             run
@@ -277,11 +223,11 @@ def common_differences(summary: TableSummary) -> list[str]:
     return notes
 
 
-def row_differences(summary: TableSummary, places: Sequence[Place]) -> str:
+def _row_differences(summary: TableSummary, cells: Sequence[Cell]) -> str:
     """What is particular to the runs of a row, such as epochs and precision."""
     texts = []
     about = summary.about
-    for place in places:
+    for place in (cell.place for cell in cells):
         setting = summary.settings.get(place.setting)
         if not setting:
             continue
@@ -331,26 +277,28 @@ def _frozen(about: About) -> str:
 # --- numbers ---
 
 
-def _table(block: Block) -> list[list[str]]:
+def _table(
+    columns: Sequence[str], rows: Sequence[Titled], summary: TableSummary | None
+) -> list[list[str]]:
     """The head of a table, the line below it, and its rows."""
-    places = [cell.place for line in block.lines for cell in line.cells]
+    places = [cell.place for _, cells in rows for cell in cells]
     has_paper = any(place.paper is not None for place in places)
     # The paper's times are of another machine.
     has_differences = has_paper and places[0].score != HOURS
     titles = ["paper"] * has_paper + ["ours", "n"] + ["difference"] * has_differences
     head = [""]
-    for column in block.columns:
+    for column in columns:
         head += [f"{column}: {titles[0]}", *titles[1:]]
     head.append("what differs")
-    rows = []
-    for line in block.lines:
-        row = [line.title]
-        for cell in line.cells:
+    table = [head, ["---"] * len(head)]
+    for title, cells in rows:
+        row = [title]
+        for cell in cells:
             count = str(cell.runs or "")
             row += [_paper(cell)] * has_paper + [_ours(cell), count]
             row += [_difference(cell)] * has_differences
-        rows.append([*row, line.differs])
-    return [head, ["---"] * len(head), *rows]
+        table.append([*row, _row_differences(summary, cells) if summary else ""])
+    return table
 
 
 def _paper(cell: Cell) -> str:

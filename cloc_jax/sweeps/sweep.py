@@ -35,7 +35,6 @@ BESIDE = (
     "listed",
     "summaries",
     "tables.md",
-    "tables.html",
 )
 PACKAGES = {"local": "cloc_jax", "slurm": "submitit", "ray": "ray"}  # by engine
 # What the weights decide: filled in by whoever loads them.

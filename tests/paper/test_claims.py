@@ -79,11 +79,8 @@ def test_without_pairs_the_interval_is_wider_and_says_so(summary):
         *_, ends = claims._difference(study, "cloc", "ce", "accuracy")
         widths.append(ends.high - ends.low)
     assert 0 < widths[0] < widths[1]
-
-
-def test_one_fold_against_several_has_no_interval(summary):
-    no_images = {"paired_variance": None, "images_variance": None}
-    study = changed(summary, ["ce"], **no_images)
+    # One fold against several has no interval at all.
+    study = changed(alone, ["ce"], images_variance=None)
     assert found(study, "beats_cross_entropy")[0].verdict == "not shown"
     *_, ends = claims._difference(study, "cloc", "ce", "accuracy")
     assert np.isnan(ends).all()
@@ -108,7 +105,7 @@ def test_differences_are_those_of_paired_images(summary):
     assert summary.settings["cloc"].paired_variance is None
 
 
-def test_a_margin_that_was_not_raised_is_no_evidence(summary):
+def test_margins_are_evidence_where_they_were_raised(summary):
     assert len(found(summary, "neighbour_errors")) == 1
     runs = tuple(
         dataclasses.replace(run, margins={"1|2": 0.5})
@@ -116,9 +113,7 @@ def test_a_margin_that_was_not_raised_is_no_evidence(summary):
     )
     study = changed(summary, ["cloc controlled 1"], runs=runs)
     assert not found(study, "neighbour_errors")
-
-
-def test_with_biased_labels_only_the_first_boundary_is_fixed(summary):
+    # With biased labels only the first boundary has a fixed margin.
     study = dataclasses.replace(summary, critical=("1|2", "0|1"))
     tried = [e.tried for e in found(study, "biased_crossings")]
     assert tried == ["1|2, cloc controlled 1"]

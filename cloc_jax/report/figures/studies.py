@@ -216,8 +216,8 @@ def _draw_margin_ends(
         shift = 0.6 * (h + 0.5) / len(names) - 0.3
         axes.errorbar(
             np.arange(len(settings)) + shift,
-            [study["courses"][s]["end"][h] for s in settings],
-            [2 * study["courses"][s]["end_std"][h] for s in settings],
+            [study["courses"][s]["mean"][-1][h] for s in settings],
+            [2 * study["courses"][s]["std"][-1][h] for s in settings],
             color=colours[h],
             marker="o",
             linestyle="none",
