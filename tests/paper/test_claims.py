@@ -199,26 +199,6 @@ def test_page_of_claims_from_a_summary(summary, tmp_path):
     assert "1. `python launch.py tables`" in text
 
 
-@pytest.mark.parametrize(
-    ("protocol", "trained"),
-    [
-        ("frozen", "frozen resnet50"),
-        ("partial", "resnet50 trained from layer4 on"),
-        ("whole", "resnet50 trained whole"),
-    ],
-)
-def test_rows_say_which_part_of_the_encoder_was_trained(protocol, trained, tmp_path):
-    table_summaries.write_summaries([full(protocol=protocol)], tmp_path / "a")
-    changes = {
-        "is_frozen": protocol == "frozen",
-        "trainable_from": "layer4" if protocol == "partial" else "",
-    }
-    write_study(tmp_path / "b", dataclasses.replace(STUDY, **changes))
-    text = page(tmp_path, tmp_path / "claims.md")
-    assert f"| IDRiD, 224x224, {trained} | 3 |" in text
-    assert f"| KOA, 120x200, {trained} | 3 |" in text
-
-
 def test_a_row_names_the_commands_of_its_own_settings(tmp_path):
     made = full(fields={"commands": ("first", "second", "of no finished run")})
     made = changed(made, made.settings, commands=("first",))
@@ -259,27 +239,33 @@ def test_no_other_file_is_written_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("name", "damage", "said"),
     [
-        (lambda text: text[:100], "it is not valid JSON"),
-        (lambda text: text.replace('"seeds": 3', '"seeds": 4'), "its checksum"),
-        (lambda text: json.dumps(files.sealed({})), "studies[0].command is missing"),
+        ("collapse", lambda text: text[:100], "it is not valid JSON"),
+        ("collapse", lambda text: text.replace(": 3", ": 4"), "its checksum"),
+        ("collapse", lambda _: sealed("{}"), "studies[0].command is missing"),
         (
-            lambda text: json.dumps(
-                files.sealed(json.loads(text.replace("precautions", "moon")))
-            ),
+            "collapse",
+            lambda text: sealed(text.replace("precautions", "moon")),
             "it knows of a claim 'moon'",
         ),
+        ("koa-frozen", lambda text: text.replace(": 60", ": 61"), "its checksum"),
+        ("koa-frozen", lambda _: sealed("{}"), "dataset is missing"),
     ],
 )
-def test_a_damaged_study_is_named(damage, said, tmp_path):
-    write_study(tmp_path / "runs")
-    path = tmp_path / "runs" / "collapse.json"
+def test_damaged_files_are_named(name, damage, said, tmp_path):
+    write_study(tmp_path)
+    table_summaries.write_summaries([full("koa", "frozen")], tmp_path)
+    path = tmp_path / f"{name}.json"
     path.write_text(damage(path.read_text()))
     with pytest.raises(files.Damaged) as error:
-        claims.write_claims(tmp_path / "runs", tmp_path / "claims.md")
+        claims.write_claims(tmp_path, tmp_path / "claims.md")
     assert str(error.value).startswith(f"{path} is damaged: ")
     assert said in str(error.value)
+
+
+def sealed(text):
+    return json.dumps(files.sealed(json.loads(text)))
 
 
 def test_claims_start_light_and_end_with_a_sentence(tmp_path):

@@ -1,16 +1,14 @@
 """Summaries of runs, and those of several machines: one table, or why not."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
-from launching import launch, launched
+from launching import launched
 from paper_runs import full, listed, write_run
 
 from cloc_jax.paper import table_summaries
 from cloc_jax.paper.table_summaries import merge, read_summaries, summarize
-from cloc_jax.runtime import files
 
 TRUE = np.arange(60) % 3
 RANKS = ("0", "1", "2")
@@ -67,15 +65,7 @@ def test_halves_make_the_whole():
     # Either has what CLOC's runs found.
     made.settings["cloc"] = whole.settings["cloc"]
     assert made == dataclasses.replace(whole, commands=whole.commands + elsewhere)
-
-
-def test_other_datasets_and_protocols_stay_apart():
-    found = [full(protocol=p) for p in ("frozen", "partial")] + [full("koa")]
-    assert merge(found) == found
-
-
-def test_pairs_are_kept_from_the_summary_that_has_them():
-    _, first, second = parts()
+    # Pairs are kept from the summary that has them.
     name = next(s for s in second.settings if s not in first.settings)
     first.settings[name] = second.settings[name]
     alone = with_setting(first, name, paired_variance=None)
@@ -85,6 +75,8 @@ def test_pairs_are_kept_from_the_summary_that_has_them():
 
 
 def test_what_cannot_stand_in_one_table():
+    found = [full(protocol=p) for p in ("frozen", "partial")] + [full("koa")]
+    assert merge(found) == found  # other datasets and protocols stay apart
     _, first, second = parts()
     runs = second.settings["cloc"].runs
     other = dataclasses.replace(runs[0], val={"accuracy": 0.1})
@@ -110,23 +102,6 @@ def test_the_page_and_the_summaries_of_two_folders(tmp_path):
     assert read_summaries(tmp_path / "kept") == [whole]
 
 
-@pytest.mark.parametrize("damage", ["half", "digit", "field"])
-def test_a_damaged_summary_is_named(tmp_path, damage):
-    table_summaries.write_summaries([full("koa", "frozen")], tmp_path / "summaries")
-    path = tmp_path / "summaries" / "koa-frozen.json"
-    text = path.read_text()
-    changed = {
-        "half": text[: len(text) // 2],
-        "digit": text.replace('"max_epochs": 60', '"max_epochs": 61'),
-        "field": json.dumps(files.sealed({})),
-    }[damage]
-    path.write_text(changed)
-    ended = launch("tables", "--from=summaries", "--run=.", cwd=tmp_path)
-    assert ended.returncode == 2 and "Traceback" not in ended.stderr
-    said = [x for x in ended.stderr.splitlines() if x.startswith("error: ")]
-    assert len(said) == 1 and "koa-frozen.json is damaged" in said[0], ended.stderr
-
-
 # --- from runs ---
 
 
@@ -137,7 +112,7 @@ def wrong_by(count):
     return predicted
 
 
-def test_other_ranks_or_test_images_are_not_paired(tmp_path):
+def test_other_ranks_test_images_or_folds_are_not_paired(tmp_path):
     runs = {
         "cloc": {},
         "cloc bin 1": {"ranks": ("3", "4", "5")},
@@ -149,18 +124,14 @@ def test_other_ranks_or_test_images_are_not_paired(tmp_path):
     made = summarize(tmp_path, [listed(name, name) for name in runs], {})
     paired = [n for n, one in made.settings.items() if one.paired_variance]
     assert paired == ["sord"]
-
-
-def test_one_fold_of_a_method_beside_several_of_cloc(tmp_path):
-    runs = [listed("ce", "ce", fold=0)]
-    write_run(tmp_path / "ce", TRUE, wrong_by(5), RANKS)
+    # One fold of a method beside several of CLOC.
+    folds = [listed("sord", "sord", fold=0)]
     for fold in range(2):
-        runs.append(listed(f"cloc {fold}", "cloc", fold=fold))
-        write_run(tmp_path / runs[-1].name, TRUE, wrong_by(5), RANKS, first=500 * fold)
-    made = summarize(tmp_path, runs, {})
-    assert made.settings["ce"].paired_variance is None
-    assert made.settings["ce"].images_variance
-    assert made.settings["cloc"].images_variance is None
+        folds.append(listed(f"cloc {fold}", "cloc", fold=fold))
+        write_run(tmp_path / folds[-1].name, TRUE, wrong_by(5), RANKS, first=500 * fold)
+    made = summarize(tmp_path, folds, {}).settings
+    assert made["sord"].paired_variance is None and made["sord"].images_variance
+    assert made["cloc"].images_variance is None
 
 
 @pytest.mark.parametrize("order", [1, -1])
