@@ -26,7 +26,7 @@ from cloc_jax.training import assembly
 FEW_TO_JUDGE = 30  # test images of a rank
 FEW_TO_LEARN = 10  # training images of a rank
 SHOWN = 5  # of a kind that are printed; check.json has all
-ROWS = 16  # of the picture
+ROWS = 4  # of a kind in the picture
 COLUMNS = 6  # of one image that is there often
 BITS = inspection.HASH_SIDE**2
 KINDS = {
@@ -157,9 +157,7 @@ def few(counts: dict[str, dict[str, int]]) -> list[str]:
     texts = []
     for rank, count in counts["train"].items():
         if count < FEW_TO_LEARN:
-            texts.append(
-                f"train has {_images(count)} of rank {rank}: few to learn it from."
-            )
+            texts.append(f"train has few images of rank {rank} to learn from: {count}.")
     wide = []
     for rank, count in counts["test"].items():
         if not count:
@@ -198,7 +196,7 @@ def as_json(
         "unreadable": dataset.details["unreadable"],
         "identical": [group.as_json() for group in found.identical],
         "near_identical": [pair.as_json() for pair in found.near],
-        "near_identical_bits": [inspection.NEAR_BITS, inspection.HASH_SIDE**2],
+        "near_identical_bits": [inspection.NEAR_BITS, BITS],
         "flat": [image._asdict() for image in found.flat],
         "patients": found.patients,
         "patients_in_several_splits": found.shared_patients,
@@ -234,8 +232,8 @@ def draw_odd(
 
     rows = [
         Row(kind, [picture(image, more) for image in group.images[:COLUMNS]])
-        for kind, groups in _shared_out(by_kind).items()
-        for group, more in groups
+        for kind, groups in by_kind.items()
+        for group, more in groups[:ROWS]
     ]
     if not rows:
         return False
@@ -256,18 +254,6 @@ def _kind(group: Alike) -> str:
     if group.is_shared:
         return "several splits"
     return "several ranks" if group.is_contradictory else "same split, rank"
-
-
-def _shared_out(by_kind: Mapping[str, list]) -> dict[str, list]:
-    """The first of each kind, so that all kinds are seen and no more than ROWS."""
-    shown = {kind: 0 for kind in by_kind}
-    while sum(shown.values()) < ROWS:
-        open_kinds = [kind for kind in by_kind if shown[kind] < len(by_kind[kind])]
-        if not open_kinds:
-            break
-        for kind in open_kinds[: ROWS - sum(shown.values())]:
-            shown[kind] += 1
-    return {kind: groups[: shown[kind]] for kind, groups in by_kind.items()}
 
 
 # --- words ---
@@ -301,7 +287,3 @@ def _other_notes(notes: Sequence[str]) -> list[str]:
 
 def _more(things: Any, shown: int = SHOWN) -> str:
     return f"; and {len(things) - shown} more" if len(things) > shown else ""
-
-
-def _images(count: int) -> str:
-    return f"{count} image{'s' * (count != 1)}"

@@ -14,7 +14,6 @@ from cloc_jax.runtime.files import write_json
 
 Row = dict[str, Any]
 MIB = 2**20
-PROGRAMS = ("step", "evaluation", "loss")
 COLUMNS = (
     "target",
     "program",
@@ -36,10 +35,10 @@ def compile_run(
     folder: pathlib.Path,
     target: targets.Target,
     *,
-    ranks: int = 0,
-    batches: Sequence[int] = (),
-    counts: Sequence[int] = (),
-    kinds: Sequence[str] = PROGRAMS,
+    ranks: int,
+    batches: Sequence[int],
+    counts: Sequence[int],
+    kinds: Sequence[str],
 ) -> list[Row]:
     """Compiles, prints a table and writes compile.json.
 
@@ -47,7 +46,7 @@ def compile_run(
       ranks: of the dataset, where its layout does not tell; 0 for what is known.
       batches: to try from the smallest on, until one does not fit; () for the run's.
       counts: numbers of devices; () for the target's own.
-      kinds: of programs, some of PROGRAMS.
+      kinds: of programs, some of step, evaluation and loss.
     """
     num_ranks = compiled_programs.number_of_ranks(config, ranks)
     batches = sorted(batches) or [config.train.batch_size]

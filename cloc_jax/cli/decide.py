@@ -6,7 +6,6 @@ calibration data, as prediction sets do. The test data only show what was bought
 what it cost.
 """
 
-import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -100,7 +99,8 @@ def decide(
         console.print("labels stay as the saved decision chooses them")
     decision = Decision(tuple(ranks), temperature, sets=sets, **choice)
     test = _with_probabilities(found, "test", folder, scores)
-    _save(folder, decision)  # once all that it needs was there
+    if decision != before:
+        _save(folder, decision)  # once all that it needs was there
     say_decision(decision, val, fitted)
     if decision.chooses_labels:
         show_labels(test, decision)
@@ -304,14 +304,11 @@ def _saved(
 
 def _save(folder: folders.RunFolder, decision: Decision) -> None:
     """Writes the decision; what was there before is kept beside it."""
-    path, fields = folder.decision, files.sealed(decision.to_json())
-    if path.exists():
-        if path.read_bytes() == f"{json.dumps(fields, indent=2)}\n".encode():
-            return
-        kept = files.unused_path(path)
-        shutil.copy2(path, kept)
+    if folder.decision.exists():
+        kept = files.unused_path(folder.decision)
+        shutil.copy2(folder.decision, kept)
         console.print(f"the decision before this one is kept as {kept.name}")
-    files.write_json(path, fields)
+    files.write_sealed(folder.decision, decision.to_json())
 
 
 # --- what it changes, in sentences and a table ---

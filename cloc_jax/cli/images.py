@@ -4,8 +4,6 @@ import pathlib
 import shutil
 from typing import Annotated
 
-from ml_collections import ConfigDict
-
 from cloc_jax.cli.command_line import Folder, Settings, Written
 from cloc_jax.runtime import environment
 
@@ -44,25 +42,19 @@ def show(
 def prepare(settings: Settings) -> int:
     """Only prepare the images."""
     environment.set_up_libraries(is_joint=False)
-    prepare_images(settings.config)
-    return 0
-
-
-def prepare_images(config: ConfigDict) -> None:
-    """Prepares a dataset for all of its folds, and writes out the lists of splits."""
     from cloc_jax.data import records
     from cloc_jax.data.datasets import LAYOUTS
     from cloc_jax.runtime.console import console, print_dataset
     from cloc_jax.training import assembly
 
-    name = config.data.name
+    config, name = settings.config, settings.config.data.name
     dataset = assembly.load(config)
     # What training would refuse is refused here, where it is quick to mend.
     assembly.check_critical(config, dataset.ranks)
     assembly.prepare(dataset, config).splits["train"][0]  # also a crop too large
     if name not in LAYOUTS:
         console.print(f"{name} needs no preparation: its images are drawn as needed")
-        return
+        return 0
     old = records.stale(pathlib.Path(dataset.details["prepared"]))
     if old:
         for folder in old:
@@ -79,6 +71,7 @@ def prepare_images(config: ConfigDict) -> None:
         other.data.fold = fold
         lists = assembly.load(other).details["splits"]
         console.print(f" fold {fold}  {lists}", soft_wrap=True)
+    return 0
 
 
 def weights(

@@ -121,7 +121,8 @@ def _show_views(
         captions += [""] * (len(views) - len(captions))
         pictures = [
             Picture(
-                _on_canvas(image, plain.shape), "\n".join(_two_lines(caption, image))
+                _on_canvas(image, plain.shape),
+                f"{caption}\n{image.shape[0]}x{image.shape[1]}",
             )
             for image, caption in zip(views, captions, strict=True)
         ]
@@ -138,11 +139,6 @@ def _show_views(
         headings=("as evaluated", "as training may see it"),
     )
     return path
-
-
-def _two_lines(caption: str, image: np.ndarray) -> tuple[str, str]:
-    height, width = image.shape[:2]
-    return caption, f"{height}x{width}"
 
 
 def _on_canvas(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -118,21 +118,12 @@ def test_only_queues_have_a_time_limit_by_default():
     assert options("--workers=2").hours == math.inf
     assert options("--engine=ray").hours == options("--engine=slurm").hours == 24
     assert options("--workers=2", "--hours=0.5").hours == 0.5
-    with pytest.raises(ValueError, match="--hours is 0; use more than 0"):
-        options("--hours=0")
 
 
 def test_this_process_trains_unless_there_are_workers():
     assert options().is_in_process and options("--workers=1").is_in_process
     assert not options("--workers=2").is_in_process
     assert not options("--engine=ray").is_in_process
-
-
-def test_what_does_not_go_together_is_refused():
-    with pytest.raises(ValueError, match="is for another engine"):
-        options("--option=num_gpus=1")
-    with pytest.raises(ValueError, match="leave out one of them"):
-        options("--workers=2", "--coordinator=host:1234")
 
 
 def test_every_job_tells_what_each_of_its_flags_means():
@@ -169,3 +160,60 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(ValueError, match=f"own.py was not loaded: .*{message}"):
         load_config(str(file))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
+        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
+        (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
+        (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
+        (["fly"], "unknown job 'fly'; use one of train, "),
+        (["train", "images"], "unrecognized arguments: images"),
+        (["--resume", "show"], "the job comes first: python launch.py show"),
+        (["decide", "--draws=3"], "unrecognized arguments: --draws=3"),
+        (
+            ["--config.method.cloc.weight=2", "--config.method.name=ce"],
+            "method.cloc.weight is set, but method.name is ce",
+        ),
+        (["evaluate"], "add --run=DIR"),
+        (
+            ["evaluate", "--run=x", "--config.seed=1"],
+            "takes mesh.*, data.root and data.prepared",
+        ),
+        (["evaluate", "--run=nowhere"], "nowhere is not a run"),
+        (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen"),
+        (["--config=configs/official.py"], "it has :orcnn, :coral"),
+        (["report", "--run=x", "--config.seed=1"], "it takes none"),
+        (["tables", "--data=moon"], "--data names moon; give some of adience"),
+        (["sweep", "--seeds=0"], "got 0; give a whole number, 1 or more"),
+        (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
+        (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
+        (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
+        (["decide"], "decide needs a trained run: add --run=DIR"),
+        (["decide", "--run=nowhere"], "nowhere is not a run"),
+        (["decide", "--run=x", "--max-missed=lots"], "max-missed"),
+        (["decide", "--run=x", "--max-missed=0.05", "--remove"], "give it alone"),
+        (["decide", "--run=x", "--config.seed=1"], "it takes none"),
+        (["decide", "--run=x", "image.png"], "unrecognized arguments: image.png"),
+        (["sweep", "--hours=0"], "--hours is 0; use more than 0"),
+        (["sweep", "--option=num_gpus=1"], "is for another engine"),
+        (
+            ["sweep", "--workers=2", "--coordinator=host:1234"],
+            "leave out one of them",
+        ),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main.main(arguments)
+    except SystemExit as ended:  # of argparse
+        code = ended.code
+    said = capsys.readouterr()
+    assert code == 2 and said.out == ""
+    assert said.err.startswith("error: ") and message in said.err
+    assert "Traceback" not in said.err and not list(tmp_path.iterdir())

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from damage import flip
 from exported_runs import untrained_run
-from launching import TINY, launch, launched, run_code
+from launching import TINY, launched, run_code
 from safetensors import safe_open
 from tiny_runs import tiny
 
 import cloc_jax
-from cloc_jax.cli import export
+from cloc_jax.cli import export, main
 from cloc_jax.data import drawn_knees
 from cloc_jax.methods import METHODS
 from cloc_jax.scoring import decisions, exported_model
@@ -253,12 +253,14 @@ def test_frozen_parts_are_handed_over_too(changes, tmp_path):
     )
 
 
-def test_mistakes_answer_at_once(tmp_path, handed_over):
-    folder = handed_over[1].path
-    process = launch("export", f"--run={folder}", f"--to={folder}", cwd=tmp_path)
-    assert process.returncode == 2 and "exists already" in process.stderr
-    process = launch("export", f"--run={folder}", cwd=tmp_path)
-    assert process.returncode == 2 and "add --to=OUT" in process.stderr
+def test_mistakes_answer_at_once(capsys, handed_over):
+    run = f"--run={handed_over[1].path}"
+    for words, message in (
+        ([f"--to={handed_over[2]}"], "exists already"),
+        ([], "add --to=OUT"),
+    ):
+        assert main.main(["export", run, *words]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_importing_the_package_stays_light():

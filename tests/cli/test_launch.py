@@ -466,44 +466,17 @@ def test_own_folder_of_images(place):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "words, message",
     [
-        (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
-        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
-        (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
-        (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
-        (["fly"], "unknown job 'fly'; use one of train, "),
-        (["train", "images"], "unrecognized arguments: images"),
-        (["--resume", "show"], "the job comes first: python launch.py show"),
-        (["decide", "--draws=3"], "unrecognized arguments: --draws=3"),
-        (
-            ["--config.method.cloc.weight=2", "--config.method.name=ce"],
-            "method.cloc.weight is set, but method.name is ce",
-        ),
-        (["evaluate"], "add --run=DIR"),
-        (
-            ["evaluate", "--run=x", "--config.seed=1"],
-            "takes mesh.*, data.root and data.prepared",
-        ),
-        (["evaluate", "--run=nowhere"], "nowhere is not a run"),
-        (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen"),
-        (["--config=configs/official.py"], "it has :orcnn, :coral"),
-        (["report", "--run=x", "--config.seed=1"], "it takes none"),
-        (["tables", "--data=moon"], "--data names moon; give some of adience"),
-        (["sweep", "--seeds=0"], "got 0; give a whole number, 1 or more"),
-        (["--config.train.batch_size=33"], "Try 32 or 34"),
-        (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
-        (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
-        (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
-        (["--run=/proc/run"], "--run=/proc/run cannot be written"),
-        ([f"--config={ROOT / 'configs' / 'koa.py'}"], "data.root is empty"),
+        ("--config.train.batch_size=33", "Try 32 or 34"),
+        ("--run=/proc/run", "--run=/proc/run cannot be written"),
+        (f"--config={ROOT / 'configs' / 'koa.py'}", "data.root is empty"),
     ],
 )
-def test_mistakes_are_named_before_anything_starts(arguments, message, tmp_path):
-    process = launch(*arguments, cwd=tmp_path)
-    assert process.returncode == 2
+def test_mistakes_that_libraries_find_leave_nothing(words, message, tmp_path):
+    process = launch(words, cwd=tmp_path)
+    assert process.returncode == 2 and "Traceback" not in process.stderr
     assert process.stderr.startswith("error: ") and message in process.stderr
-    assert "Traceback" not in process.stderr
     assert not list(tmp_path.iterdir())
 
 

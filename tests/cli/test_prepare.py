@@ -9,6 +9,7 @@ import pytest
 from launching import ROOT, launch, run_code
 
 from cloc_jax.cli import images
+from cloc_jax.cli.command_line import Settings
 from cloc_jax.training import assembly
 
 
@@ -21,7 +22,7 @@ def config_of(name, root, prepared):
 
 
 def run(config, capsys):
-    images.prepare_images(config)
+    images.prepare(Settings(config, "", ()))
     return capsys.readouterr().out
 
 
