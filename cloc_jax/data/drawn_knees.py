@@ -157,8 +157,6 @@ def draw(
     The generator is used in the same way at every severity, so equal generators give
     the same knee, seen in the same way, at another stage of the disease.
     """
-    if not 0.0 <= severity <= 1.0:
-        raise ValueError(f"severity {severity} is outside [0, 1]; scale it to that.")
     height, width = size
     look = nuisance(rng)
     waves = rng.standard_normal((6, 6), np.float32)
@@ -197,11 +195,6 @@ class Knees(Source):
         size: Sequence[int] = (64, 64),
         grader_noise: float = GRADER_NOISE,
     ):
-        if min(start, seed, count - 1) < 0:
-            raise ValueError(
-                f"count {count}, start {start} and seed {seed} are given; count must "
-                "be 1 or more, the others 0 or more."
-            )
         self._start, self._seed, self._size = start, seed, tuple(size)
         indices = range(start, start + count)
         self.ids = [f"knee-{self._seed}-{index:06d}" for index in indices]

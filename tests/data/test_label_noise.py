@@ -87,21 +87,24 @@ def test_names_with_signs_in_them():
     assert np.bincount(after.labels, minlength=5).tolist() == [0, 154, 0, 74, 185]
 
 
+RULE = "data.relabel has the rule .*like '1>2:0.6'"
+
+
 @pytest.mark.parametrize(
-    "rule", ["1>2", "1>2:", "1>2:1.5", "1>2:-0.1", "1>9:0.5", "1>1:0.5", "1:0.5", ""]
+    "rules, message",
+    [
+        *(
+            ({"relabel": (rule,)}, RULE)
+            for rule in ("1>2", "1>2:", "1>2:1.5", "1>2:-0.1", "1>9:0.5", "1>1:0.5", "")
+        ),
+        ({"relabel": "1>2:0.5"}, "data.relabel is the text '1>2:0.5'; give a"),
+        ({"subsample": ("9:0.5",)}, "data.subsample has the rule '9:0.5'"),
+        ({"subsample": ("1:0.02",)}, "leaves no training images of rank 1 .*20"),
+    ],
 )
-def test_rules_that_are_none(rule):
-    with pytest.raises(ValueError, match="data.relabel has the rule .*like '1>2:0.6'"):
-        apply(relabel=(rule,))
-
-
-def test_more_refusals():
-    with pytest.raises(ValueError, match="data.relabel is the text '1>2:0.5'; give a"):
-        apply(relabel="1>2:0.5")
-    with pytest.raises(ValueError, match="data.subsample has the rule '9:0.5'"):
-        apply(subsample=("9:0.5",))
-    with pytest.raises(ValueError, match="leaves no training images of rank 1 .*20"):
-        apply(subsample=("1:0.02",))
+def test_refusals(rules, message):
+    with pytest.raises(ValueError, match=message):
+        apply(**rules)
 
 
 def test_relabelled_items_are_known_by_the_marks_of_their_source():

@@ -17,13 +17,16 @@ def config(**changes):
     return found
 
 
-def test_drawn_images_have_the_room():
-    dataset = build_dataset(config())
-    test = dataset.splits["test"]
+def test_every_job_sees_images_of_the_size_of_the_network():
+    settings = config()
+    parts = assembly.build(settings)
+    test = parts.dataset.splits["test"]
     assert test.whole(0).shape == (27, 32, 1)
     assert test.original()[0].shape == (27, 32, 1)  # drawn at that size, not stretched
-    assert test[0].shape == (24, 28, 1)
     np.testing.assert_array_equal(test[0], test.whole(0)[1:25, 2:30])
+    (draw,) = assembly.draws(settings, parts.dataset, parts.method.stages[0])
+    drawn = draw(0, np.random.default_rng(0))
+    assert drawn.shape == test[0].shape == (24, 28, 1)
 
 
 def test_predict_sees_what_evaluation_sees(tmp_path):
@@ -43,14 +46,6 @@ def test_a_centre_crop_and_a_random_one_go_together(tmp_path):
         test.original()[0], size=(27, 32), crop=(20, 30), equalize=True
     )
     np.testing.assert_array_equal(test[0], cut[1:25, 2:30])
-
-
-def test_training_draws_images_of_the_size_the_network_sees():
-    settings = config()
-    parts = assembly.build(settings)
-    (draw,) = assembly.draws(settings, parts.dataset, parts.method.stages[0])
-    drawn = draw(0, np.random.default_rng(0))
-    assert drawn.shape == parts.dataset.splits["train"][0].shape == (24, 28, 1)
 
 
 class NoTrunk(kept_features.Trunk):

@@ -224,6 +224,7 @@ ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
     "shape, root, options, message",
     [
         ({}, "gone", {}, "data.root=.*gone.*no such folder.*check"),
+        ({"": 1}, "000.png", {}, "000.png is a file; give the .*unpacked"),
         ({}, "", {}, "holds nothing; it must be the folder that holds one"),
         ({"train": 0}, "", {}, "train has no rank folders; give"),
         ({"bin": 0, "lib": 0}, "", {}, "holds bin, lib; it must be the folder"),
@@ -253,15 +254,6 @@ def test_refusals(tmp_path, shape, root, options, message):
     make(tmp_path / "given", {"": 0} | shape)
     with pytest.raises((ValueError, FileNotFoundError), match=f"(?s){message}"):
         scan(tmp_path / "given" / root, **options)
-
-
-def test_root_that_is_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="data.root is empty; give the folder"):
-        scan("")
-    archive = tmp_path / "koa.zip"
-    archive.touch()
-    with pytest.raises(ValueError, match="koa.zip is a file; give the .*unpacked"):
-        scan(archive)
 
 
 def test_folder_that_cannot_be_listed(open_folder):

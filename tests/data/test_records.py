@@ -57,19 +57,15 @@ def digest(made):
 # --- what is stored ---
 
 
-def test_small_images_keep_their_bytes(source, tmp_path):
+def test_records_are_what_reading_the_files_gives(source, tmp_path):
     made, listing, said = prepare(source, tmp_path)
-    stored = records.read_records(made.path)
-    assert len(stored) == 9 and made.bad == {}
-    for example, item in zip(stored, listing.items, strict=True):
-        assert example["id"].decode() == item.id
-        assert example["image"] == item.path.read_bytes()
     assert len(said) == 1 and said[0].startswith("preparing 9 images once, in ")
     assert made.facts["smallest"] == [12, 10] and made.facts["changed"] == 0
-
-
-def test_records_are_what_reading_the_files_gives(source, tmp_path):
-    made, listing, _ = prepare(source, tmp_path)
+    for example, item in zip(
+        records.read_records(made.path), listing.items, strict=True
+    ):
+        assert example["id"].decode() == item.id
+        assert example["image"] == item.path.read_bytes()  # small ones keep theirs
     for channels in (1, 3):
         part = opened(made, listing, channels)
         assert part.labels.dtype == np.int32 and len(part) == 9
@@ -157,21 +153,6 @@ def test_shards_are_read_as_one(tmp_path, monkeypatch):
     assert digest(made) == digest(whole)
 
 
-def test_kinds_of_images(tmp_path):
-    source = miniatures.folder(tmp_path / "source", (2, 2))
-    grey = np.random.default_rng(0).integers(0, 256, (12, 10), np.uint8)
-    Image.fromarray(grey).save(source / "0" / "grey.png")
-    Image.fromarray(np.stack([grey] * 3, 2)).save(source / "0" / "grey_as_colour.png")
-    Image.fromarray(grey.astype(np.uint16) * 257).save(source / "1" / "deep.tif")
-    cmyk = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
-    cmyk.save(source / "1" / "print.jpg")
-    Image.fromarray(grey).save(source / "1" / "small.webp", lossless=True)
-    made, listing, _ = prepare(source, tmp_path)
-    assert made.facts["grey"] == 4 and made.bad == {}
-    part = opened(made, listing)
-    np.testing.assert_array_equal(part[part.ids.index("1/deep.tif")][:, :, 0], grey)
-
-
 def test_names_that_are_not_text(tmp_path):
     source = miniatures.folder(tmp_path / "source", (3, 3))
     odd = os.fsencode(source / "0") + b"/caf\xe9.png"
@@ -224,14 +205,6 @@ def test_bad_images_are_listed_and_the_others_stored(source, tmp_path):
     # All of it is known without reading again.
     again, _, said = prepare(source, tmp_path)
     assert again == made and said == []
-
-
-def test_nothing_but_bad_images(tmp_path):
-    for rank in "01":
-        (tmp_path / "source" / rank).mkdir(parents=True)
-        (tmp_path / "source" / rank / "a.png").touch()
-    made, _, _ = prepare(tmp_path / "source", tmp_path)
-    assert len(made.bad) == 2 and made.contents == {}
 
 
 # --- made once, whole, and again when it must be ---

@@ -75,18 +75,22 @@ def test_balanced_draws_ranks_and_items_evenly():
     assert rare.max() - rare.min() < 0.2 * rare.mean()
 
 
-def test_a_function_of_seed_and_step_alone():
-    labels = np.arange(90) % 3
-    for mode in ("natural", "balanced"):
-        plan = RankPairs(labels, 8, mode=mode, seed=(4, 1))
-        forward = [plan.batch(s) for s in range(40)]
-        again = RankPairs(labels, 8, mode=mode, seed=(4, 1))
-        for step in reversed(range(40)):
-            np.testing.assert_array_equal(again.batch(step), forward[step])
-        other = RankPairs(labels, 8, mode=mode, seed=(5, 1))
-        assert any((other.batch(s) != forward[s]).any() for s in range(3))
-        per = plan.steps_per_epoch
-        assert any((plan.batch(s) != plan.batch(s + per)).any() for s in range(per))
+@pytest.mark.parametrize(
+    "name, mode",
+    [("rank_pairs", "natural"), ("rank_pairs", "balanced"), ("shuffled", "")],
+)
+def test_a_function_of_seed_and_step_alone(name, mode):
+    def make(*seed):
+        labels, ranks = np.arange(90) % 3, tuple("abc")
+        return samplers.make(name, labels, 8, mode=mode, seed=seed, ranks=ranks)
+
+    plan, again, other = make(4, 1), make(4, 1), make(5, 1)
+    forward = [plan.batch(s) for s in range(40)]
+    for step in reversed(range(40)):
+        np.testing.assert_array_equal(again.batch(step), forward[step])
+    assert any((other.batch(s) != forward[s]).any() for s in range(3))
+    per = plan.steps_per_epoch
+    assert any((plan.batch(s) != plan.batch(s + per)).any() for s in range(per))
 
 
 def test_a_crowding_rank_never_fills_a_batch():
@@ -95,32 +99,6 @@ def test_a_crowding_rank_never_fills_a_batch():
     assert plan.steps_per_epoch == 2  # as many as there are pairs of the other rank
     assert plan.left_out == 84
     assert all(keeps_the_rule(labels[plan.batch(s)]) for s in range(10))
-
-
-@pytest.mark.parametrize(
-    "labels, size, mode, message",
-    [
-        ([0] * 10, 4, "natural", "only rank 0"),
-        ([], 4, "natural", "no images"),
-        ([0, 0, 1, 1, 2], 4, "natural", "rank 2 has only one training image"),
-        ([0, 0, 1, 1], 5, "natural", "train.batch_size is 5.*Try 4 or 6"),
-        ([0, 0, 1, 1], 2, "natural", "Try 4"),
-        (
-            [0, 0, 1, 1],
-            8,
-            "natural",
-            "make only 2 pairs of one rank; make it at most 4",
-        ),
-        ([0, 0, 0, 1, 1, 1], 6, "natural", "only 2 pairs"),
-        ([0, 0, 1, 1], 4, "even", "train.sampling is 'even'"),
-    ],
-)
-def test_refused(labels, size, mode, message):
-    with pytest.raises(ValueError, match=message):
-        RankPairs(np.array(labels, int), size, mode=mode)
-    if "rank 2" in message:
-        with pytest.raises(ValueError, match="rank 'severe' has only one"):
-            RankPairs(np.array(labels), size, ranks=("mild", "moderate", "severe"))
 
 
 # --- shuffled batches, and triples ---
@@ -139,14 +117,6 @@ def test_shuffled_sees_every_item_once_and_another_remainder_each_epoch():
         assert len(set(items.tolist())) == 96
     left = [set(range(103)) - set(items.tolist()) for items in epochs]
     assert left[0] != left[1] != left[2]
-
-
-def test_shuffled_is_a_function_of_seed_and_step_alone():
-    one, other = Shuffled(50, 8, seed=(1, 2)), Shuffled(50, 8, seed=(1, 2))
-    steps = [7, 0, 31]
-    for step in steps:
-        assert np.array_equal(one.batch(step), other.batch(step))
-    assert not np.array_equal(one.batch(0), Shuffled(50, 8, seed=(1, 3)).batch(0))
 
 
 def test_shuffled_batches_say_nothing_of_labels():
@@ -196,9 +166,22 @@ def test_triples_take_the_nearest_rank_that_has_images():
     assert set(found[found[:, 0] == 1][:, 1].tolist()) == {4}
 
 
-def test_unknown_samplers_and_batches_that_are_too_large():
-    options = {"mode": "natural", "seed": (0,), "ranks": ()}
-    with pytest.raises(ValueError, match="the sampler is 'sorted'; use one of"):
-        samplers.make("sorted", LABELS, 8, **options)
-    with pytest.raises(ValueError, match="batch_size is 101, but there are 100"):
-        samplers.make("shuffled", LABELS, 101, **options)
+@pytest.mark.parametrize(
+    "name, labels, size, mode, message",
+    [
+        ("rank_pairs", [0] * 10, 4, "natural", "only rank 'a'"),
+        ("rank_pairs", [], 4, "natural", "no images"),
+        ("rank_pairs", [0, 0, 1, 1, 2], 4, "natural", "rank 'c' has only one training"),
+        ("rank_pairs", [0, 0, 1, 1], 5, "natural", "batch_size is 5.*Try 4 or 6"),
+        ("rank_pairs", [0, 0, 1, 1], 2, "natural", "Try 4"),
+        ("rank_pairs", [0, 0, 1, 1], 8, "natural", "only 2 pairs .*make it at most 4"),
+        ("rank_pairs", [0, 0, 0, 1, 1, 1], 6, "natural", "only 2 pairs"),
+        ("rank_pairs", [0, 0, 1, 1], 4, "even", "train.sampling is 'even'"),
+        ("sorted", LABELS, 8, "natural", "the sampler is 'sorted'; use one of"),
+        ("shuffled", LABELS, 101, "natural", "size is 101, but there are 100"),
+    ],
+)
+def test_refused(name, labels, size, mode, message):
+    options = {"mode": mode, "seed": (0,), "ranks": tuple("abcde")}
+    with pytest.raises(ValueError, match=message):
+        samplers.make(name, np.array(labels, int), size, **options)

@@ -65,13 +65,37 @@ def test_a_fold_is_the_test_part_and_users_stay_together(fold):
     assert division.carved == ("val",)
 
 
-def test_folds_that_are_not_there():
-    some = items(split=lambda i: FOLD.format(i % 5))
-    for fold in (-1, 5):
-        with pytest.raises(ValueError, match=f"data.fold is {fold}; .* folds 0 to 4"):
-            divide(some, protocol=splits.Protocol(folds=5), fold=fold)
-    with pytest.raises(ValueError, match="data.fold is 2, but this dataset has no"):
-        divide(items(), fold=2)
+def shipped(*parts):
+    """Items with the splits they were shipped in: a third of them each, or half."""
+    return items(60, split=lambda i: parts[i // 3 % len(parts)])
+
+
+FOLDS = {"protocol": splits.Protocol(folds=5)}
+
+
+@pytest.mark.parametrize(
+    "parts, options, message",
+    [
+        (range(5), FOLDS | {"fold": -1}, "data.fold is -1; .* folds 0 to 4"),
+        (range(5), FOLDS | {"fold": 5}, "data.fold is 5; .* folds 0 to 4"),
+        ((), {"fold": 2}, "data.fold is 2, but this dataset has no"),
+        (("val", "test"), {}, "no training images, only test, val"),
+        ((), {"calibration_fraction": -0.1}, "data.calibration_fraction="),
+        ((), {"calibration_fraction": 1.0}, "data.calibration_fraction="),
+        ((), {"calibration_fraction": float("nan")}, "data.calibration_fraction="),
+    ],
+)
+def test_refusals(parts, options, message):
+    names = [FOLD.format(p) if isinstance(p, int) else p for p in parts]
+    with pytest.raises(ValueError, match=message):
+        divide(shipped(*names) if names else items(), **options)
+
+
+def test_too_few_images_for_calibration():
+    names = ("train", "val", "test")
+    some = items(9, split=lambda i: names[i // 3])
+    with pytest.raises(ValueError, match="or go without: --config.data.calibration"):
+        divide(some, calibration_fraction=0.5)
 
 
 # --- drawn splits ---
@@ -183,11 +207,6 @@ def test_shipped_splits_are_not_read_from_a_list(tmp_path):
     assert division.carved == ()
 
 
-def test_no_training_images():
-    with pytest.raises(ValueError, match="no training images, only test, val"):
-        divide(items(split=lambda i: "val" if i % 2 else "test"))
-
-
 @pytest.mark.parametrize("how", ["flipped", "cut", "another file"])
 def test_a_damaged_split_list_moves_no_image(tmp_path, how):
     path = tmp_path / "splits.json"
@@ -232,16 +251,3 @@ def test_calibration_keeps_patients_whole():
     division = divide(some, calibration_fraction=0.25)
     patients = [{some[i].group for i in part} for part in division.indices.values()]
     assert len(patients) == 4 and sum(map(len, patients)) == 60
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
-def test_calibration_that_is_no_share(fraction):
-    with pytest.raises(ValueError, match="data.calibration_fraction="):
-        divide(items(), calibration_fraction=fraction)
-
-
-def test_too_few_images_for_calibration():
-    some = items(3, split=lambda i: "train") + items(3, split=lambda i: "val", start=3)
-    some = sorted(some + items(3, split=lambda i: "test", start=6))
-    with pytest.raises(ValueError, match="or go without: --config.data.calibration"):
-        divide(some, calibration_fraction=0.5)

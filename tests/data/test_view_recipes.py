@@ -150,11 +150,6 @@ def test_image_is_neither_written_to_nor_shared(recipe, channels):
     np.testing.assert_array_equal(image, before)
 
 
-def test_whole_image_with_everything_off_is_the_image():
-    image = noise()
-    np.testing.assert_array_equal(view(WHOLE, image), image)
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_same_generator_same_view_and_other_views_differ(name):
     image = noise((40, 40, 3))
@@ -177,32 +172,6 @@ def test_every_view_takes_the_same_draws():
     rng = np.random.default_rng(5)
     rng.random(33)
     assert rng.random() == states[0]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        dict(crop_area=(0.3, 0.4)),
-        dict(crop_ratio=(1.0, 1.0)),
-        dict(flip=1.0),
-        dict(contrast=0.0),
-        dict(saturation=0.0),
-        dict(hue=0.0),
-        dict(blur_probability=1.0),
-        dict(blur_sigma=(5.0, 6.0)),
-        dict(grey_probability=0.0),
-    ],
-)
-def test_other_strengths_leave_the_brightness_factor(change):
-    # Of a uniform grey image only brightness and solarisation change the levels.
-    image = np.full((32, 32, 3), 100, np.uint8)
-    levels = []
-    for seed in range(30):
-        level = view(EVERYTHING, image, seed=seed)[0, 0, 0]
-        changed = view(EVERYTHING._replace(**change), image, seed=seed)
-        np.testing.assert_allclose(changed, float(level), atol=1)
-        levels.append(level)
-    assert len(set(levels)) > 15
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -440,9 +409,3 @@ def test_blur_scales_with_the_shorter_side():
         sharp = view(WHOLE, image, size)
         expected = cv2.GaussianBlur(sharp.astype(np.float64), (31, 31), sigma)
         np.testing.assert_allclose(view(recipe, image, size)[:, :, 0], expected, atol=2)
-
-
-def test_blur_of_no_width_is_none():
-    image = noise()
-    recipe = WHOLE._replace(blur_probability=1.0, blur_sigma=(0.0, 0.0))
-    np.testing.assert_array_equal(view(recipe, image), image)
