@@ -21,7 +21,6 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
 MAX_BYTES = 512 * 2**20  # of a file
-MAX_SCANS = 1000  # of a JPEG, each over all its pixels; encoders write about ten
 FACE_SIDE = 256  # pixels of an aligned face
 _EYE = (0.35, 0.35)  # where the left one lies, as shares of width and height
 RAISE_LIMIT = "raise data.max_file_mib if you trust it"
@@ -129,7 +128,6 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Iterator[Image.Image]:
     """The image, not decoded yet; all that goes wrong within becomes an ImageError."""
     _silence_libtiff()
     try:
-        _check_scans(data, name)
         # Pillow's limit is one for the whole process and only warns up to twice its
         # value. Ours is checked instead, before anything is decoded.
         with _PILLOW_LIMIT:
@@ -162,17 +160,6 @@ def _silence_libtiff() -> None:
         library = ctypes.CDLL(Image.core.__file__)
         library.TIFFSetErrorHandler(None)
         library.TIFFSetWarningHandler(None)
-
-
-def _check_scans(data: bytes, name: str) -> None:
-    """ImageError for a JPEG that would take hours to decode."""
-    # In what is encoded, 0xff is always followed by 0.
-    scans = data.count(b"\xff\xda") if data.startswith(b"\xff\xd8") else 0
-    if scans > MAX_SCANS:
-        raise ImageError(
-            f"{name}: it has {scans:,} scans, more than the limit of {MAX_SCANS:,} "
-            "that guards against malicious files; save the image anew, or remove it."
-        )
 
 
 def prepare(

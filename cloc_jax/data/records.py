@@ -452,7 +452,5 @@ def _array(path: pathlib.Path, name: str, changed: int, max_bytes: int) -> np.nd
 
 def _encode(image: np.ndarray) -> bytes:
     """PNG, which loses nothing."""
-    is_ok, data = cv2.imencode(".png", image[:, :, ::-1])  # OpenCV's BGR
-    if not is_ok:
-        raise ValueError(f"an image of {image.shape} could not be stored as PNG.")
+    _, data = cv2.imencode(".png", image[:, :, ::-1])  # OpenCV's BGR
     return data.tobytes()

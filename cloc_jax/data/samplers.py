@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 MODES = ("natural", "balanced")
-SAMPLERS = ("rank_pairs", "shuffled", "triples")
 
 
 @runtime_checkable
@@ -39,7 +38,7 @@ def make(
     """The sampler of that name.
 
     Args:
-      name: one of SAMPLERS.
+      name: "rank_pairs", "shuffled" or "triples".
       labels: of the training items.
       batch_size: rows of a batch.
       mode: of rank_pairs: "natural" or "balanced".
@@ -50,9 +49,7 @@ def make(
         return RankPairs(labels, batch_size, mode=mode, seed=seed, ranks=ranks)
     if name == "shuffled":
         return Shuffled(len(labels), batch_size, seed=seed)
-    if name == "triples":
-        return Triples(labels, batch_size, seed=seed)
-    raise ValueError(f"the sampler is {name!r}; use one of {', '.join(SAMPLERS)}.")
+    return Triples(labels, batch_size, seed=seed)
 
 
 class RankPairs:

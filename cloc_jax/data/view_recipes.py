@@ -133,7 +133,7 @@ def apply(
     if blur < recipe.blur_probability:
         low, high = recipe.blur_sigma
         sigma = (low + (high - low) * sigma) * min(size) / _BLUR_SIDE
-        view = augment.blur_image(view, sigma) if sigma > 0.0 else view
+        view = augment.blur_image(view, sigma)
     if solarise < recipe.solarise_probability:
         # Of a level and its inverse, exactly one is below 128.
         view = np.minimum(view, 255 - view)

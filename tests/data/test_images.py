@@ -180,15 +180,6 @@ def test_the_limit_of_pixels_is_ours_and_pillows_stays(tmp_path, ramp, monkeypat
     assert Image.MAX_IMAGE_PIXELS == 30
 
 
-def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(tmp_path, colours):
-    whole = save(tmp_path / "x.jpg", colours, progressive=True).read_bytes()
-    images.decode(whole, name="x.jpg", channels=3)
-    last = whole[whole.rindex(b"\xff\xda") : -2]
-    data = whole[:-2] + last * images.MAX_SCANS + whole[-2:]
-    with pytest.raises(images.ImageError, match=r"x\.jpg: it has 1,0\d\d scans"):
-        images.decode(data, name="x.jpg", channels=3)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 def test_nothing_is_printed_of_damaged_tiffs(tmp_path, colours, capfd):
     whole = save(tmp_path / "x.tif", colours, compression="tiff_lzw").read_bytes()

@@ -177,7 +177,6 @@ def test_triples_take_the_nearest_rank_that_has_images():
         ("rank_pairs", [0, 0, 1, 1], 8, "natural", "only 2 pairs .*make it at most 4"),
         ("rank_pairs", [0, 0, 0, 1, 1, 1], 6, "natural", "only 2 pairs"),
         ("rank_pairs", [0, 0, 1, 1], 4, "even", "train.sampling is 'even'"),
-        ("sorted", LABELS, 8, "natural", "the sampler is 'sorted'; use one of"),
         ("shuffled", LABELS, 101, "natural", "size is 101, but there are 100"),
     ],
 )

@@ -105,13 +105,6 @@ def test_values_are_those_of_the_papers(name):
     )
 
 
-def test_check_names_the_known_recipes():
-    for name in RECIPES:
-        view_recipes.check(name)
-    with pytest.raises(ValueError, match="'byol'.*simclr, rnc, dino_global_1"):
-        view_recipes.check("byol")
-
-
 # --- shapes, purity, draws ---
 
 

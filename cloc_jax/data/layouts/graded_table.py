@@ -59,8 +59,6 @@ def scan(
         max_bytes: A larger table is not opened.
     """
     path = pathlib.Path(csv).expanduser()
-    if "\0" in csv:
-        raise ValueError(f"data.csv={csv!r} is no name of a file.")
     if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
     table = tables.read_table(path, max_bytes=max_bytes)

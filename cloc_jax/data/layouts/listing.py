@@ -1,6 +1,7 @@
 """What a layout finds: ranks in order, one item per image; and how to look for it."""
 
 import collections
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -140,11 +141,11 @@ def root_folder(
     if is_it(path):
         return path
     here = path.absolute()
-    near = [*here.parents[:3], *_folders_below(here)]
-    meant = [str(folder) for folder in near if is_it(folder)]
+    near = itertools.chain(_folders_below(here), here.parents[:3])
+    meant = next(filter(is_it, near), None)
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     held = comma(names[:6]) + ", …" * (len(names) > 6) or "nothing"
-    advice = f" Did you mean data.root={' or '.join(meant[:3])}?" if meant else ""
+    advice = f" Did you mean data.root={meant}?" if meant else ""
     raise ValueError(f"data.root={root} holds {held}; it must be {wanted}.{advice}")
 
 

@@ -92,7 +92,6 @@ def _split_folders(root: pathlib.Path, notes: list[str]) -> dict[str, pathlib.Pa
         if split := SPLIT_NAMES.get(name.lower()):
             names_of.setdefault(split, []).append(name)
     if not names_of:
-        _note_siblings(root.absolute(), notes)
         return {"train": root}
     for split, names in names_of.items():
         if len(names) > 1:
@@ -121,16 +120,6 @@ def _split_folders(root: pathlib.Path, notes: list[str]) -> dict[str, pathlib.Pa
                 f"images, and the grades of its other {count_images(path)} are unknown."
             )
     return folders
-
-
-def _note_siblings(root: pathlib.Path, notes: list[str]) -> None:
-    names = subfolders(root.parent) if root.name.lower() in SPLIT_NAMES else []
-    beside = [name for name in names if name.lower() in SPLIT_NAMES]
-    if len(beside) > 1:
-        notes.append(
-            f"data.root is one of {comma(beside)}, and the others are not used; give "
-            f"data.root={root.parent} to use the shipped splits."
-        )
 
 
 # --- files ---
