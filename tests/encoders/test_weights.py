@@ -1,7 +1,6 @@
 """Loading weights from wherever they are, and the job that converts them."""
 
 import functools
-import os
 import shutil
 
 import numpy as np
@@ -162,20 +161,3 @@ def test_what_no_network_was_trained_to_is_refused(name, change, message, tmp_pa
     with pytest.raises(ValueError, match=f"bad.safetensors: these are no.*{message}"):
         filling.convert(str(source), str(target))
     assert not target.exists()
-
-
-def test_a_pipe_holds_nothing_up(tmp_path):
-    os.mkfifo(tmp_path / "net.safetensors")
-    with pytest.raises(ValueError, match="net.safetensors: it is a named pipe"):
-        filling.load(str(tmp_path / "net.safetensors"))
-
-
-def test_missing_and_odd_tensors_are_named(tmp_path):
-    tensors = resnet18()
-    del tensors["layer2.0.conv2.weight"]
-    tensors["layer9.weight"] = np.zeros(3, np.float16)
-    tensors["bn1.num_batches_tracked"] = np.zeros((), np.int64)  # torch's, may stay
-    source = tmp_path / "bad.safetensors"
-    safetensors.numpy.save_file(tensors, source)
-    with pytest.raises(ValueError, match="layer2.0.conv2.*is missing.*layer9.*place"):
-        filling.convert(str(source), str(tmp_path / "new.safetensors"))

@@ -414,20 +414,6 @@ def test_bfloat16_becomes_float32(algorithm):
     )
 
 
-def test_blocks_of_anchors_change_nothing(monkeypatch):
-    z, y, m = batch(size=60)
-
-    def results():
-        loss = jax.value_and_grad(mmnp, (0, 2))
-        return jax.jit(lambda z, y, m: loss(z, y, m, algorithm="sorted"))(z, y, m)
-
-    want = results()
-    monkeypatch.setattr(multi_margin, "_CPU_BLOCK", 0)
-    monkeypatch.setattr(multi_margin, "_FEWEST", 24)  # 24, 24 and 12 anchors
-    for got, whole in zip(*map(jax.tree.leaves, (results(), want)), strict=True):
-        np.testing.assert_allclose(got, whole, rtol=1e-5, atol=1e-9)
-
-
 def mesh_of(shape, names):
     return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names))
 

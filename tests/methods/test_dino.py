@@ -177,6 +177,7 @@ def test_the_teacher_starts_as_the_student_and_has_no_parameters():
 
 
 def test_the_teacher_is_the_average_of_the_student(followed):
+    """And of nothing else: no optimizer moves it."""
     for name in module.AVERAGED:
         expected = values(getattr(followed[0], name), nnx.Param)
         for step, model in enumerate(followed[1:]):
@@ -190,22 +191,6 @@ def test_the_teacher_is_the_average_of_the_student(followed):
                 np.testing.assert_allclose(
                     found[path], expected[path], rtol=1e-4, atol=1e-6
                 )
-
-
-def test_no_optimizer_moves_the_teacher():
-    steps = Steps(method(momentum=1.0), 6, 3)
-    first = steps.model
-    for seed in range(3):
-        steps.advance(batch(seed))
-    for name in module.AVERAGED:
-        before = values(getattr(first.teacher, name), module.Untrained)
-        after = values(getattr(steps.model.teacher, name), module.Untrained)
-        assert all(before[path].tobytes() == after[path].tobytes() for path in before)
-    moved = values(steps.model.encoder, nnx.Param)
-    start = values(first.encoder, nnx.Param)
-    assert all((moved[path] != start[path]).any() for path in start)
-    names = jax.tree_util.tree_leaves_with_path(steps.carry.optimizer)
-    assert not [path for path, _ in names if "teacher" in jax.tree_util.keystr(path)]
 
 
 def test_the_teacher_has_batch_statistics_of_its_own(followed):

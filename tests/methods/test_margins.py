@@ -82,20 +82,15 @@ def test_inverse_softplus_is_exact(value):
         ("learn>=-1", "has -1"),
         ("learn>=1.0", "cannot start in"),
         (["shared", 0.2, 0.2, 0.2], "stands alone"),
+        ({"start": (1.0, 0.5)}, "method.cloc.margin_start"),
+        ({"floor": -0.1}, "method.cloc.rho is -0.1"),
+        ({"floor": 2.0}, "cannot start in"),
     ],
 )
 def test_refused(spec, message):
+    options = spec if isinstance(spec, dict) else {}
     with pytest.raises(ValueError, match=message):
-        parse(spec, 4)
-
-
-def test_bad_ranges_are_refused():
-    with pytest.raises(ValueError, match="method.cloc.margin_start"):
-        parse("learn", 4, start=(1.0, 0.5))
-    with pytest.raises(ValueError, match="method.cloc.rho is -0.1"):
-        parse("learn", 4, floor=-0.1)
-    with pytest.raises(ValueError, match="cannot start in"):
-        parse("learn", 4, floor=2.0)
+        parse("learn" if options else spec, 4, **options)
 
 
 def with_options(spec, **options):

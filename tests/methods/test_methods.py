@@ -105,12 +105,6 @@ def test_separable_features_are_learned(name):
     assert set(method.readouts(model)) == READOUTS.get(name, set())
 
 
-@pytest.mark.parametrize("name", PRETRAINED)
-def test_pretraining_needs_a_trainable_encoder(name):
-    with pytest.raises(ValueError, match="it needs a trainable encoder"):
-        assembly.build(on_features(name))
-
-
 @pytest.mark.parametrize(
     "name",
     ["coral", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cloc", "mwr"))],
