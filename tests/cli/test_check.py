@@ -130,20 +130,16 @@ def test_drawn_images_need_no_check(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_exit_codes_of_the_command(tmp_path):
+def test_what_the_command_says(tmp_path):
     root = drawn(tmp_path / "data")
     file = launching.ROOT / "configs" / "folder.py"
-    words = ["check", f"--config={file}", f"--config.data.root={root}"]
     shutil.copy(root / "train/0/000_a.png", root / "test/1/900_a.png")
-    found = launching.launch(*words, cwd=tmp_path)
-    assert found.returncode == 1, found.stderr
-    assert "In several splits, identical: 1 pair" in found.stdout
-    assert "000_a.png (train, 0) = 900_a.png (test, 1)" in found.stdout
+    words = [f"--config={file}", f"--config.data.root={root}"]
+    process = launching.launch("check", *words, cwd=tmp_path)
+    assert process.returncode == 1, process.stderr
+    assert "In several splits, identical: 1 pair" in process.stdout
+    assert "000_a.png (train, 0) = 900_a.png (test, 1)" in process.stdout
     assert (tmp_path / "runs" / "folder-check" / "check.json").exists()
-    (root / "test/1/900_a.png").unlink()
-    assert launching.launch(*words, cwd=tmp_path).returncode == 0
-    words[2] = "--config.data.root=nowhere"
-    assert launching.launch(*words, cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.slow

@@ -114,6 +114,8 @@ def test_a_damaged_folder_is_refused(handed_over, tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=f"{name} is missing"):
         cloc_jax.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="launch.py export"):
+        cloc_jax.load(tmp_path / "nowhere")
 
 
 def test_a_decision_cannot_be_slipped_in(handed_over, tmp_path):
@@ -124,11 +126,6 @@ def test_a_decision_cannot_be_slipped_in(handed_over, tmp_path):
     (tmp_path / exported_model.DECISION).unlink()
     (tmp_path / exported_model.CARD).write_text("my own words")  # people may edit it
     cloc_jax.load(tmp_path)
-
-
-def test_no_folder_of_a_model(tmp_path):
-    with pytest.raises(FileNotFoundError, match="launch.py export"):
-        cloc_jax.load(tmp_path)
 
 
 def test_hub_folder_and_back(handed_over, tmp_path, monkeypatch):

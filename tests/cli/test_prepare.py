@@ -6,7 +6,7 @@ import os
 
 import miniatures
 import pytest
-from launching import ROOT, launch, run_code
+from launching import ROOT, launch
 
 from cloc_jax.cli import images
 from cloc_jax.cli.command_line import Settings
@@ -81,39 +81,21 @@ def test_a_limit_of_no_pixels(tmp_path, pixels):
         assembly.load(config)
 
 
-LOAD = """
-import importlib, pathlib, sys
-from cloc_jax.data import datasets
-
-fields = importlib.import_module("configs.folder").get_config().data.to_dict()
-fields |= {"root": sys.argv[1], "size": (16, 16)}
-dataset = datasets.load("folder", fields, prepared=pathlib.Path(sys.argv[2]))
-print(dataset.splits["train"][0].shape)
-"""
-
-
-def test_tensorflow_is_never_imported(tmp_path):
-    root = miniatures.folder(tmp_path / "source")
+def test_from_the_command_line_without_tensorflow(tmp_path):
+    miniatures.folder(tmp_path / "source")
     stub = tmp_path / "stub" / "tensorflow"
     stub.mkdir(parents=True)
     trace = tmp_path / "tensorflow-was-imported"
     (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    path = os.pathsep.join([str(ROOT), str(stub.parent)])
-    process = run_code(LOAD, root, tmp_path / "prepared", PYTHONPATH=path)
-    assert process.returncode == 0, process.stderr
-    assert "(12, 10, 3)" in process.stdout and not trace.exists()
-    assert process.stderr == ""
-
-
-def test_from_the_command_line(tmp_path):
-    miniatures.folder(tmp_path / "source")
     process = launch(
         "prepare",
         f"--config={ROOT / 'configs' / 'folder.py'}",
         "--config.data.root=source",
         "--config.data.prepared=prepared",
         cwd=tmp_path,
+        PYTHONPATH=os.pathsep.join([str(ROOT), str(stub.parent)]),
     )
     assert process.returncode == 0 and process.stderr == ""
     assert "preparing 24 images once, in " in process.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["prepared", "source"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["prepared", "source", "stub"]
