@@ -172,7 +172,6 @@ def write_run(
         order_score=results.OrderScore(None, {}, 0),
         earlier={"phase_one": {"val": worse, "test": worse}} if has_phase_one else {},
     )
-    files.write_sealed(folder / "metrics.json", found.to_json())
     config = idrid.get_config()
     config.encoder.trainable_from = "layer4"
     config.update_from_flattened_dict(settings)
@@ -182,7 +181,10 @@ def write_run(
     files.write_sealed(folder / "dataset.json", about)
     names = [str(first + i) for i in range(len(true))]
     one = predictions.Predictions(names, np.asarray(true), predicted, chance)
-    predictions.write(folder / predictions.NAME, {"val": one, "test": one}, ranks)
+    path = folder / predictions.NAME
+    predictions.write(path, {"val": one, "test": one}, ranks)
+    found = dataclasses.replace(found, files={path.name: files.sha256(path)})
+    files.write_sealed(folder / "metrics.json", found.to_json())
 
 
 def listed(name, setting, seed=0, fold=None):

@@ -74,7 +74,7 @@ def decide(
     _check(boundaries, shares, costs, guarantee, coverage)
     scores = results.read_results(folder)
     ranks = scores.ranks
-    found = predictions.read_of_run(folder.path, scores)
+    found = predictions.read(folder.path, scores)
     val = _with_probabilities(found, "val", folder, scores)
     temperature = calibration.fit_temperature(val.probabilities, val.true)
     before = _saved(folder, ranks, temperature)

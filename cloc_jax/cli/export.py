@@ -32,7 +32,8 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     run = TrainedRun(config, folder)
     decision = Decision.read(folder.decision, run.ranks)
     results = read_results(folder) if folder.metrics.exists() else None
-    found = _predictions(folder, run.ranks)
+    has_table = (folder.path / predictions.NAME).is_file()
+    found = predictions.read(folder.path, results) if results and has_table else {}
     console.print(f"exporting for {', '.join(trained_run.PLATFORMS)}")
     program = trained_run.export_program(run)
     part = target.with_name(f"{target.name}.part")
@@ -79,13 +80,6 @@ def _portable(config: dict[str, Any]) -> dict[str, Any]:
             if value and pathlib.PurePath(value).is_absolute():
                 config[group][field] = pathlib.PurePath(value).name
     return config
-
-
-def _predictions(
-    folder: RunFolder, ranks: list[str]
-) -> dict[str, predictions.Predictions]:
-    path = folder.path / predictions.NAME
-    return predictions.read(path, ranks) if path.is_file() else {}
 
 
 def _about(

@@ -249,11 +249,7 @@ def _measure(
 ) -> Measured:
     names = metrics.boundary_names(ranks)
     found = [results.read_results(RunFolder(run)) for run in runs]
-    file = predictions.NAME
-    splits = [
-        predictions.read(run / file, one.ranks, one.files.get(file, ""))
-        for run, one in zip(runs, found, strict=True)
-    ]
+    splits = [predictions.read(*pair) for pair in zip(runs, found, strict=True)]
     scored: dict[str, dict[str, list[float]]] = {}
     for split in ("val", "test"):
         confusions = np.stack(
@@ -280,11 +276,11 @@ def _scores(
     confusions: np.ndarray, at: Sequence[int], names: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Overall scores, and rates of each boundary as "1|2 crossing_rate"."""
-    overall = intervals.scores(confusions)
+    overall = metrics.scores(confusions)
     scores = {name: overall[name] for name in OVERALL}
+    rates = metrics.boundary_rates(confusions)
     for h in at:
-        rates = metrics.boundary_rates(confusions, h)
-        scores |= {f"{names[h]} {rate}": rates[rate] for rate in RATES}
+        scores |= {f"{names[h]} {rate}": rates[rate][..., h] for rate in RATES}
     return scores
 
 

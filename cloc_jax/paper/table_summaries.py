@@ -358,7 +358,7 @@ def summarize(
 def _read(folder: pathlib.Path, listed: ListedRun) -> _Finished:
     run = RunFolder(folder / listed.name)
     found = results.read_results(run)
-    tested = predictions.read(run.path / predictions.NAME, found.ranks)["test"]
+    tested = predictions.read(run.path, found)["test"]
     config = ConfigDict(run.read_config())
     return _Finished(listed, found, config, tested, run.read_dataset()["images"])
 

@@ -100,13 +100,13 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
 def write_results(run: TrainedRun, parts: Parts) -> RunResults:
     """Writes all results of a run whose stages are trained."""
     folder, found = run.folder, run_scores.compute(run, parts)
-    results = RunResults.from_json(found.metrics)
+    results = found.results
     train, test = (parts.dataset.splits[name] for name in ("train", "test"))
     some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
     drawn = Subset(train, np.sort(some))
     of_train = run.embed(drawn)
     if processes.is_first():
-        run_scores.write_predictions(folder, found)
+        results = run_scores.write_predictions(folder, found)
         _write_examples(folder.path / "examples", parts.dataset)
         embeddings = {
             "train": (of_train, drawn.labels),
@@ -116,7 +116,7 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
         _write_thumbnails(folder.path / thumbnails.NAME, results, found, parts.dataset)
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
-        run_scores.finish(folder, found)
+        folder.write_metrics(results.to_json())
     return results
 
 
@@ -159,7 +159,7 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
 def _write_thumbnails(
     path: pathlib.Path,
     results: RunResults,
-    found: run_scores.Results,
+    found: run_scores.Evaluation,
     dataset: Dataset,
 ) -> None:
     """Small pictures of the test images that a reader will ask for first."""

@@ -148,7 +148,7 @@ class View:
                 "scores; wanted the file a finished run leaves."
             )
         try:
-            splits = predictions.read_of_run(folder.path, results)
+            splits = predictions.read(folder.path, results)
         except FileNotFoundError:
             splits = {}
         return cls(

@@ -50,8 +50,6 @@ def apply_temperature(
     probabilities: Float[np.ndarray, "item rank"], temperature: float
 ) -> Float[np.ndarray, "item rank"]:
     """p**(1 / T), made to sum to 1, in float64."""
-    if not 0 < temperature < np.inf:
-        raise ValueError(f"the temperature is {temperature}; wanted one above 0.")
     logs = metrics.log_probabilities(probabilities) / temperature
     powers = np.exp(logs - logs.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
@@ -61,11 +59,6 @@ def probability_above(
     probabilities: Float[np.ndarray, "item rank"], h: int
 ) -> Float[np.ndarray, "item"]:
     """P(rank > h), summed from above, so that small ones stay exact."""
-    if not 0 <= h < probabilities.shape[1] - 1:
-        raise ValueError(
-            f"there is no boundary {h} between {probabilities.shape[1]} ranks; they "
-            f"count from 0 to {probabilities.shape[1] - 2}."
-        )
     sums = np.asarray(probabilities, np.float64)[:, h + 1 :].sum(1)
     return np.minimum(sums, 1.0)  # which rounding may pass
 
@@ -109,8 +102,6 @@ def reliability_above(
 
 
 def _bins(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
-    if bins < 1:
-        raise ValueError(f"bins is {bins}; use 1 or more.")
     order = np.argsort(predicted, kind="stable")
     found = []
     for part in np.array_split(order, min(bins, len(order))):
@@ -126,16 +117,6 @@ def _bins(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
     return found
 
 
-# --- small parts ---
-
-
 def _checked(probabilities: np.ndarray, true: np.ndarray) -> np.ndarray:
     """The probabilities as float64, or ValueError."""
-    num_ranks = probabilities.shape[1]
-    p = metrics.checked_probabilities(probabilities, true, num_ranks)
-    if true.min() < 0 or true.max() >= num_ranks:
-        raise ValueError(
-            f"true ranks go from {true.min()} to {true.max()}; with {num_ranks} "
-            f"probabilities per image they must lie in 0 .. {num_ranks - 1}."
-        )
-    return p
+    return metrics.checked_probabilities(probabilities, true, probabilities.shape[1])

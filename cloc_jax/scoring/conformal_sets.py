@@ -25,14 +25,6 @@ class PredictionSets:
     level: float
     images: int  # it was chosen on
 
-    def __post_init__(self) -> None:
-        if not 0 < self.coverage < 1:
-            raise ValueError(f"the coverage is {self.coverage}; wanted a share.")
-        if not 0 <= self.level <= 1:
-            raise ValueError(f"the level of sets is {self.level}; wanted a share.")
-        if self.images < 1:
-            raise ValueError(f"the sets were chosen on {self.images} images.")
-
     def apply(
         self, probabilities: Float[np.ndarray, "item rank"]
     ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:

@@ -44,10 +44,6 @@ class Decision:
 
     def __post_init__(self) -> None:
         names = metrics.boundary_names(self.ranks)
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(
-                f"the temperature is {self.temperature}; use a number above 0."
-            )
         if self.costs is not None and self.thresholds is not None:
             raise ValueError("a decision has either costs or thresholds.")
         if not self.chooses_labels and self.sets is None:
@@ -59,24 +55,6 @@ class Decision:
                 f"the decision is about the boundaries {', '.join(given) or '(none)'}; "
                 f"there are {', '.join(names)}."
             )
-        for name, pair in (self.costs or {}).items():
-            if len(pair) != 2 or not all(0 < cost < math.inf for cost in pair):
-                raise ValueError(
-                    f"the costs at {name} are {tuple(pair)}; wanted two numbers above "
-                    "0, of a missed image and of a false alarm."
-                )
-        for name, threshold in (self.thresholds or {}).items():
-            if not -1 <= threshold <= 1:
-                raise ValueError(
-                    f"the threshold at {name} is {threshold}; wanted a probability."
-                )
-        if self.max_missed is not None:
-            is_share = all(0 <= share < 1 for share in self.max_missed.values())
-            if not is_share or set(self.max_missed) != set(self.thresholds or ()):
-                raise ValueError(
-                    f"max_missed is {self.max_missed}; wanted a share for each "
-                    "boundary with a threshold."
-                )
 
     @property
     def chooses_labels(self) -> bool:
@@ -153,19 +131,8 @@ class Decision:
         return [*lines, f"probabilities at temperature {self.temperature:.3g}"]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads."""
+        """Plain data that `read` takes back."""
         return typed_json.to_plain(self)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any], ranks: Sequence[str]) -> "Decision":
-        """What `to_json` made; ValueError where it is not for these ranks."""
-        decision = typed_json.from_plain(cls, plain)
-        if decision.ranks != tuple(ranks):
-            raise ValueError(
-                f"it is about the ranks {', '.join(decision.ranks)}, but the run has "
-                f"{', '.join(ranks)}"
-            )
-        return decision
 
     @classmethod
     def read(cls, path: pathlib.Path, ranks: Sequence[str]) -> "Decision | None":
@@ -174,7 +141,13 @@ class Decision:
             return None
         plain = files.read_sealed(path, remedy=_AGAIN)
         try:
-            return cls.from_json(plain, ranks)
+            decision = typed_json.from_plain(cls, plain)
+            if decision.ranks != tuple(ranks):
+                raise ValueError(
+                    f"it is about the ranks {', '.join(decision.ranks)}, but the run "
+                    f"has {', '.join(ranks)}"
+                )
+            return decision
         except ValueError as error:
             problem = str(error).rstrip(".")
             raise ValueError(

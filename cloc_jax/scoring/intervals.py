@@ -1,4 +1,4 @@
-"""How sure a number is: intervals over test images drawn again, and over seeds.
+"""How sure a number is: intervals over test images drawn again, and over runs.
 
 Drawing n images again with replacement is drawing n times from the cells of their
 confusion matrix, and every score of `metrics` is a function of that matrix, so a
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cloc_jax.scoring.metrics import boundary_counts, scores
+from cloc_jax.scoring.metrics import boundary_counts, boundary_rates, scores
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -48,8 +48,8 @@ def of_scores(
         found[name] = _as_json(percentiles(over), float(values[name]), of)
     rates: dict[str, dict[str, Any]] = {name: {} for name in boundaries}
     wholes = {name: of for name, (_, of) in boundary_counts(counts).items()}
-    values = _all_boundary_rates(counts)
-    for name, over in _all_boundary_rates(drawn).items():
+    values = boundary_rates(counts)
+    for name, over in boundary_rates(drawn).items():
         for h, boundary in enumerate(boundaries):
             of = int(wholes[name][h])
             ends = percentiles(over[:, h])
@@ -92,13 +92,6 @@ def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarr
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(total, counts.ravel() / total, size=draws)
     return drawn.reshape(draws, *counts.shape)
-
-
-def _all_boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
-    """Rates as `metrics` names them, of every boundary: [..., boundary]."""
-    counts = boundary_counts(np.asarray(confusions, np.float64))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {name: errors / of for name, (errors, of) in counts.items()}
 
 
 def redrawn(
@@ -162,17 +155,6 @@ def binomial(count: int, total: int) -> Interval:
     if count < total:
         high = float(special.betaincinv(count + 1, total - count, (1 + LEVEL) / 2))
     return Interval(low, high)
-
-
-def over_seeds(values: Sequence[float | int]) -> Interval:
-    """Student's 95% interval of the mean over seeds; NaN for a single one."""
-    from scipy import stats  # late: it takes a second
-
-    if len(values) < 2:
-        return Interval(math.nan, math.nan)
-    mean, error = float(np.mean(values)), float(stats.sem(values))
-    half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
-    return Interval(mean - half, mean + half)
 
 
 def percentiles(values: np.ndarray) -> Interval:
@@ -254,8 +236,6 @@ def of_run_mean(scores: Sequence[float], images_variance: float) -> Interval:
     """
     mean, count = float(np.mean(scores)), len(scores)
     over_seeds = [_of_seeds(scores)] if count > 1 else []
-    if count < 2 and not images_variance:
-        return Interval(math.nan, math.nan)
     return _student(mean, over_seeds, images_variance)
 
 
@@ -272,8 +252,6 @@ def of_run_difference(
     """
     difference = float(np.mean(first)) - float(np.mean(second))
     over_seeds = [_of_seeds(scores) for scores in (first, second) if len(scores) > 1]
-    if not over_seeds and not images_variance:
-        return Interval(math.nan, math.nan)
     return _student(difference, over_seeds, images_variance)
 
 
@@ -289,7 +267,7 @@ def _student(
     from scipy import special  # late; and not stats, which takes a second
 
     total = sum(variance for variance, _ in over_seeds) + images_variance
-    if not math.isfinite(total):
+    if not math.isfinite(total) or not (over_seeds or images_variance):
         return Interval(math.nan, math.nan)
     uncertain = sum(variance**2 / freedom for variance, freedom in over_seeds)
     freedom = total**2 / uncertain if uncertain else math.inf

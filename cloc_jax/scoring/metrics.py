@@ -125,12 +125,12 @@ def scores(confusions: np.ndarray) -> dict[str, Any]:
         }
 
 
-def boundary_rates(confusions: np.ndarray, h: int) -> dict[str, Any]:
-    """Error rates at the boundary between ranks h and h + 1 (see `_boundaries`) of
-    confusion matrices [..., rank, rank]; NaN where no image could err."""
+def boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
+    """Error rates at every boundary (see `_boundaries`), [..., boundary], of confusion
+    matrices [..., rank, rank]; NaN where no image could err."""
     counts = boundary_counts(np.asarray(confusions, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {name: e[..., h] / of[..., h] for name, (e, of) in counts.items()}
+        return {name: errors / of for name, (errors, of) in counts.items()}
 
 
 def boundary_counts(

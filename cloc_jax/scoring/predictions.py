@@ -109,47 +109,24 @@ def write(
     files.write_csv(path, rows)
 
 
-def read_of_run(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
-    """The predictions in the folder of a run with these results."""
-    return read(run / NAME, results.ranks, results.files.get(NAME, ""))
+def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
+    """The predictions in the folder of a run with these results, by split.
 
-
-def read(
-    path: pathlib.Path, ranks: Sequence[str], digest: str = ""
-) -> dict[str, Predictions]:
-    """The predictions in a file, by split in the order of the file.
-
-    `digest` is the file's checksum, where evaluation kept one. Damaged where the file
-    is not the one that it wrote, or cut.
+    Damaged where the file is not the one that evaluation wrote.
     """
+    path = run / NAME
+    remedy = f"`launch.py evaluate --run={run}` makes it again"
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no {path}; `launch.py evaluate --run={path.parent}` makes it "
-            "again, once the run is trained."
+            f"there is no {path}; {remedy}, once the run is trained."
         )
-    remedy = f"`launch.py evaluate --run={path.parent}` makes it again."
-    if digest:
-        files.check_digest(path, digest, remedy=remedy)
-    place = {rank: i for i, rank in enumerate(ranks)}
+    files.check_digest(path, results.files.get(NAME, ""), remedy=f"{remedy}.")
+    place = {rank: i for i, rank in enumerate(results.ranks)}
     rows: dict[str, list[dict[str, str]]] = {}
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    if not text.endswith("\n"):
-        raise files.Damaged(path, "its last row is cut", remedy)
-    try:
-        for row in csv.DictReader(io.StringIO(text, newline="")):
-            chances = [row[f"p_{rank}"] for rank in ranks]
-            is_cut = None in row or row["predicted"] is None
-            if is_cut or 0 < sum(map(bool, chances)) < len(ranks):
-                raise ValueError(f"the row of {row['item']} is cut")
-            rows.setdefault(row["split"], []).append(row)
-        return {split: _read_split(found, place) for split, found in rows.items()}
-    except KeyError as error:
-        raise ValueError(
-            f"{path} has the rank or lacks the column {error}, but the run knows "
-            f"{', '.join(ranks)}. {remedy}"
-        ) from None
-    except (ValueError, csv.Error) as error:
-        raise files.Damaged(path, str(error), remedy) from None
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        rows.setdefault(row["split"], []).append(row)
+    return {split: _read_split(found, place) for split, found in rows.items()}
 
 
 def _read_split(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cloc_jax.scoring import calibration, decisions, intervals, metrics
+from cloc_jax.scoring import calibration, decisions, metrics
 from cloc_jax.scoring.predictions import Predictions
 
 Row = dict[str, float | None]
@@ -118,8 +118,9 @@ def _row(
     row: Row = {"threshold": threshold, "temperature": temperature}
     for prefix, true, p in (("", test.true, on_test), ("val_", val.true, on_val)):
         labels = decisions.by_thresholds(p, {} if threshold is None else {h: threshold})
-        counts = metrics.confusion_matrix(true, labels, p.shape[1])[None]
-        scores = intervals.scores(counts) | metrics.boundary_rates(counts, h)
+        counts = metrics.confusion_matrix(true, labels, p.shape[1])
+        scores = metrics.scores(counts)
+        scores |= {k: rates[h] for k, rates in metrics.boundary_rates(counts).items()}
         for name in (
             "accuracy",
             "mae",
@@ -127,6 +128,6 @@ def _row(
             "crossing_missed_rate",
             "crossing_false_alarm_rate",
         ):
-            value = float(scores[name][0])
+            value = float(scores[name])
             row[prefix + name] = value if math.isfinite(value) else None
     return row

@@ -1,6 +1,8 @@
 """The scores of a run whose stages are trained, written into its folder."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,8 @@ import numpy as np
 
 from cloc_jax import losses
 from cloc_jax.data.splits import CALIBRATION
-from cloc_jax.runtime import environment, files, processes
+from cloc_jax.methods import Prediction
+from cloc_jax.runtime import environment, files, processes, typed_json
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     embedding_order,
@@ -17,6 +20,15 @@ from cloc_jax.scoring import (
     predictions,
     trade_offs,
 )
+from cloc_jax.scoring.results import (
+    Intervals,
+    OrderScore,
+    ReadoutValues,
+    RunResults,
+    SplitScores,
+    StageResult,
+    TradeOff,
+)
 from cloc_jax.training.assembly import Parts
 from cloc_jax.training.trained_run import TrainedRun
 
@@ -24,10 +36,10 @@ TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2)  # shares missed that the report shows
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 
 
-class Results(NamedTuple):
+class Evaluation(NamedTuple):
     """What an evaluation finds."""
 
-    metrics: dict[str, Any]
+    results: RunResults
     splits: dict[str, predictions.Predictions]
     embeddings: np.ndarray  # of the test images
 
@@ -37,49 +49,38 @@ class Results(NamedTuple):
         return self.splits["test"]
 
 
-def score(run: TrainedRun, parts: Parts) -> Results:
+def score(run: TrainedRun, parts: Parts) -> Evaluation:
     """Writes metrics.json and predictions.csv of a run whose stages are trained."""
-    results = compute(run, parts)
+    found = compute(run, parts)
     if processes.is_first():
-        write_predictions(run.folder, results)
-        finish(run.folder, results)
-    return results
+        results = write_predictions(run.folder, found)
+        run.folder.write_metrics(results.to_json())
+    return found
 
 
-def write_predictions(folder: RunFolder, results: Results) -> None:
-    """Writes predictions.csv."""
+def write_predictions(folder: RunFolder, found: Evaluation) -> RunResults:
+    """Writes predictions.csv; the results with its checksum."""
     path = folder.path / predictions.NAME
-    predictions.write(path, results.splits, results.metrics["ranks"])
-
-
-def finish(folder: RunFolder, results: Results) -> None:
-    """Writes metrics.json, last: the run is now finished."""
-    path = folder.path / predictions.NAME
+    predictions.write(path, found.splits, found.results.ranks)
     checksums = {predictions.NAME: files.sha256(path)}
-    folder.write_metrics(results.metrics | {"files": checksums})
+    return dataclasses.replace(found.results, files=checksums)
 
 
-def compute(run: TrainedRun, parts: Parts) -> Results:
+def compute(run: TrainedRun, parts: Parts) -> Evaluation:
     """What metrics.json and predictions.csv of a trained run hold."""
-    folder = run.folder
-    ranks, splits, stages = (
-        parts.dataset.ranks,
-        parts.dataset.splits,
-        parts.method.stages,
-    )
-    records = [folder.read_stage(s.name) | {"title": s.title} for s in stages]
-    results: dict[str, Any] = {}
-    for stage in stages[:-1]:
+    ranks, splits = list(parts.dataset.ranks), parts.dataset.splits
+    earlier = {}
+    for stage in parts.method.stages[:-1]:
         if stage.is_scored:
             early = run.at(stage.name)
-            results[stage.key] = {
-                split: predictions.score(
+            earlier[stage.key] = {
+                split: _scores(
                     early.predict(splits[split]), splits[split].labels, ranks
                 )
                 for split in ("val", "test")
             }
     found: dict[str, predictions.Predictions] = {}
-    results["final"] = {}
+    final: dict[str, SplitScores] = {}
     for split in ("val", "test", CALIBRATION):
         if split not in splits:
             continue
@@ -93,72 +94,86 @@ def compute(run: TrainedRun, parts: Parts) -> Results:
             None if prediction.value is None else np.asarray(prediction.value),
         )
         if split != CALIBRATION:
-            scores = predictions.score(prediction, source.labels, ranks)
-            results["final"][split] = scores | {
-                "intervals": _intervals(scores, found[split])
-            }
+            scores = _scores(prediction, source.labels, ranks)
+            ends = _intervals(scores, found[split])
+            final[split] = dataclasses.replace(scores, intervals=ends)
     readouts = _readouts(run, ranks)
-    test, embeddings = splits["test"], run.embed(splits["test"])
-    results |= {
-        "margins": readouts.get("margins", {}).get("values", {}),
-        "readouts": readouts,
-        **run.about(),
-        "ranks": list(ranks),
-        "critical": list(parts.critical),
-        "stages": records,
-        "seconds": _seconds(records),
-        "environment": environment.environment(),
-        "order_score": embedding_order.order_score(embeddings, test.labels, ranks),
-    }
-    results["trade_off"] = _trade_off(found, results)
+    stages = [
+        typed_json.from_plain(
+            StageResult, run.folder.read_stage(stage.name) | {"title": stage.title}
+        )
+        for stage in parts.method.stages
+    ]
+    labels, embeddings = splits["test"].labels, run.embed(splits["test"])
+    order = embedding_order.order_score(embeddings, labels, ranks)
+    violated: dict[str, float | None] = {}
     for readout in readouts.values():
-        if readout["is_of_embeddings"]:
-            margins = readout["values"]
-            results["violated"] = _violated(embeddings, test.labels, margins)
-    return Results(results, found, embeddings)
+        if readout.is_of_embeddings:
+            violated = _violated(embeddings, labels, readout.values)
+    results = RunResults(
+        final=final,
+        ranks=ranks,
+        critical=list(parts.critical),
+        method=run.config.method.name,
+        dataset=run.config.data.name,
+        readouts=readouts,
+        stages=stages,
+        seconds=_seconds(stages),
+        environment=environment.environment(),
+        order_score=typed_json.from_plain(OrderScore, order),
+        expect=run.config.expect,
+        trade_off=_trade_off(found, final["test"].crossing_rates(), parts.critical),
+        violated=violated,
+        earlier=earlier,
+    )
+    return Evaluation(results, found, embeddings)
 
 
-def _intervals(
-    scores: dict[str, Any], found: predictions.Predictions
-) -> dict[str, Any]:
-    ends = intervals.of_scores(scores["confusion"], list(scores["boundaries"]))
+def _scores(
+    prediction: Prediction, labels: np.ndarray, ranks: list[str]
+) -> SplitScores:
+    plain = predictions.score(prediction, labels, ranks)
+    return typed_json.from_plain(SplitScores, plain)
+
+
+def _intervals(scores: SplitScores, found: predictions.Predictions) -> Intervals:
+    ends = intervals.of_scores(scores.confusion, list(scores.boundaries))
     if found.values is not None:
         errors = metrics.absolute_errors(found.true, found.values)
         ends["mae"] = intervals.of_mean(errors)
         ends.pop("macro_mae")  # of labels, which is not what is reported
-    return ends
+    return typed_json.from_plain(Intervals, ends)
 
 
-def _readouts(run: TrainedRun, ranks) -> dict[str, dict[str, Any]]:
-    """The method's values for people, as plain data."""
+def _readouts(run: TrainedRun, ranks: list[str]) -> dict[str, ReadoutValues]:
+    """The method's values for people."""
     return {
-        name: {
-            "per": readout.per,
-            "values": metrics.named_values(readout.values, readout.per, ranks),
-            "kinds": dict(
-                zip(metrics.boundary_names(ranks), readout.kinds, strict=False)
-            ),
-            "limit": readout.limit,
-            "is_of_embeddings": readout.is_of_embeddings,
-        }
+        name: ReadoutValues(
+            readout.per,
+            metrics.named_values(readout.values, readout.per, ranks),
+            dict(zip(metrics.boundary_names(ranks), readout.kinds, strict=False)),
+            readout.limit,
+            readout.is_of_embeddings,
+        )
         for name, readout in run.method.readouts(run.model()).items()
     }
 
 
 def _trade_off(
-    found: dict[str, predictions.Predictions], results: dict[str, Any]
-) -> dict[str, list[trade_offs.Row]]:
+    found: dict[str, predictions.Predictions],
+    crossed: dict[str, float | None],
+    critical: Sequence[str],
+) -> dict[str, list[TradeOff]]:
     """What decision control would cost at the boundaries that matter, by name."""
     val, test = found["val"], found["test"]
     if val.probabilities is None:
         return {}
-    boundaries = results["final"]["test"]["boundaries"]
-    crossed = {name: rates["crossing_rate"] for name, rates in boundaries.items()}
     rows = {}
-    for name in metrics.boundaries_that_matter(crossed, results["critical"]):
-        h = list(boundaries).index(name)
+    for name in metrics.boundaries_that_matter(crossed, critical):
+        h = list(crossed).index(name)
         if (val.true > h).any():  # else there is nothing to choose a threshold by
-            rows[name] = trade_offs.trade_off(val, test, h, TARGETS)
+            costs = trade_offs.trade_off(val, test, h, TARGETS)
+            rows[name] = [typed_json.from_plain(TradeOff, row) for row in costs]
     return rows
 
 
@@ -184,6 +199,6 @@ def _violated(
     return violated
 
 
-def _seconds(records: list[dict[str, Any]]) -> dict[str, float]:
-    spent = {(r["title"] or r["name"]).replace(" ", "_"): r["seconds"] for r in records}
+def _seconds(stages: list[StageResult]) -> dict[str, float]:
+    spent = {(s.title or s.name).replace(" ", "_"): s.seconds for s in stages}
     return spent | {"total": sum(spent.values())}

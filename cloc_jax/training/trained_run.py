@@ -81,14 +81,6 @@ class TrainedRun:
         """The same run as another of its stages left it."""
         return TrainedRun(self.config, self.folder, self._parts, stage=stage)
 
-    def about(self) -> dict[str, str]:
-        """What was trained, for its results."""
-        return {
-            "method": self.config.method.name,
-            "dataset": self.config.data.name,
-            "expect": self.config.expect,
-        }
-
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.predictor(self.graph, self.method, self.mesh)

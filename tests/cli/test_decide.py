@@ -7,6 +7,7 @@ from finished_runs import change_results, finished_run
 from launching import ROOT, launch, launched
 
 from cloc_jax.cli import decide
+from cloc_jax.runtime import files
 from cloc_jax.scoring import (
     calibration,
     conformal_sets,
@@ -15,20 +16,14 @@ from cloc_jax.scoring import (
     predictions,
 )
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import read_results
 
 RANKS = ["0", "1", "2", "3", "4"]
 
 
-def make_run(
-    path,
-    *,
-    splits=("val", "test"),
-    critical=("1|2",),
-    has_chances=True,
-    has_checksum=False,
-):
+def make_run(path, *, splits=("val", "test"), critical=("1|2",), has_chances=True):
     """A finished run, too sure of itself, whose files a test may change."""
-    folder = finished_run(
+    return finished_run(
         path,
         ranks=RANKS,
         splits=splits,
@@ -38,9 +33,6 @@ def make_run(
         shown=0,
         pictures=(),
     )
-    if not has_checksum:  # of predictions.csv, which the test changes
-        change_results(folder, files={})
-    return folder
 
 
 @pytest.fixture
@@ -49,7 +41,14 @@ def run(tmp_path):
 
 
 def read(run):
-    return predictions.read(run.path / predictions.NAME, RANKS)
+    return predictions.read(run.path, read_results(run))
+
+
+def rewrite(run, rows):
+    """Replaces predictions.csv by some of its rows."""
+    path = run.path / predictions.NAME
+    path.write_text("\n".join(rows) + "\n")
+    change_results(run, files={path.name: files.sha256(path)})
 
 
 def saved(run):
@@ -69,7 +68,7 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     rows = (run.path / predictions.NAME).read_text().splitlines()
     kept = [row for row in rows if ",test,4" not in row]
     assert len(kept) < len(rows)
-    (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    rewrite(run, kept)
     assert decide.decide(run, boundaries=["1|2"], max_missed=0.05) == decision
     assert "kept as" not in capsys.readouterr().out  # the same decision again
     assert not (run.path / "decision-2.json").exists()
@@ -219,15 +218,14 @@ def test_rare_tests_leave_dashes(tmp_path, capsys):
     run = make_run(tmp_path / "run")
     rows = (run.path / predictions.NAME).read_text().splitlines()
     kept = [row for row in rows if ",test," not in row or ",test,0," in row]
-    (run.path / predictions.NAME).write_text("\n".join(kept) + "\n")
+    rewrite(run, kept)
     decide.decide(run, max_missed=0.05)
     out = capsys.readouterr().out
     (line,) = (row for row in out.splitlines() if row.startswith("missed at 1|2"))
     assert line.split()[-2:] == ["–", "–"] and "nan" not in out
 
 
-def test_cut_predictions_leave_no_decision(tmp_path):
-    run = make_run(tmp_path / "run", has_checksum=True)
+def test_cut_predictions_leave_no_decision(run):
     path = run.path / predictions.NAME
     lines = path.read_bytes().splitlines(keepends=True)
     for cut in (b"".join(lines)[:9999], b"".join(lines[:99])):  # also between two rows

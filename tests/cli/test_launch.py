@@ -68,7 +68,7 @@ def test_leaves_all_results(finished):
     assert folder.read_config()["data"]["name"] == results.dataset
     stages = [row["stage"] for row in folder.read_history()]
     assert stages == ["joint"] * 2 + ["refine"] * (len(stages) - 2)
-    found = predictions.read_of_run(run, results)  # which checks its checksum
+    found = predictions.read(run, results)  # which checks its checksum
     assert {split: len(one.items) for split, one in found.items()} == {
         split: scores.count for split, scores in results.final.items()
     }
@@ -364,7 +364,7 @@ def test_predict_goes_by_a_saved_decision(finished, place):
     )
     assert "labels by decided/decision.json" in process.stdout
     assert "at 1|2 a missed image costs 9" in process.stdout
-    found = predictions.read(run / "predictions.csv", decision.ranks)["test"]
+    found = predictions.read(run, read_results(RunFolder(run)))["test"]
     shown = decision.calibrated(found.probabilities)
     labels = decision.apply(found.probabilities)
     known = {

@@ -9,6 +9,7 @@ import hashlib
 import json
 import pathlib
 import random
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,8 +106,8 @@ class Run:
     def _all(self) -> str:
         run = self._folder
         results = run.read_metrics()
-        digest = results.get("files", {}).get(predictions.NAME, "")
-        table = predictions.read(run.path / predictions.NAME, seeds.RANKS, digest)
+        about: Any = types.SimpleNamespace(ranks=seeds.RANKS, files=results["files"])
+        table = predictions.read(run.path, about)
         support = run.read_support("fit") or {}
         found: list[Any] = [
             saved_config(run.read_config()).to_json_best_effort(),

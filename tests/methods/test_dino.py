@@ -325,7 +325,7 @@ def test_the_encoder_of_the_probe_is_the_teachers_and_stays_it(tmp_path):
     run.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
     results = run_scores.score(TrainedRun(config, folder, parts), parts)
-    assert 0 <= results.metrics["final"]["test"]["mae"] <= 4
+    assert 0 <= results.results.final["test"].mae <= 4
     before, after = (arrays(folder.path, stage) for stage in ("pretrain", "probe"))
     encoder = [k for k in after if "['encoder']" in k and "teacher" not in k]
     assert encoder

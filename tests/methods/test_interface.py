@@ -162,9 +162,9 @@ def test_a_run_of_stages_of_its_own(frozen, tmp_path):
     assert folder.read_support("warm") is None  # nothing can be predicted there
     # MAE is that of the value, not of the label.
     true = parts.dataset.splits["test"].labels
-    mae = results.metrics["final"]["test"]["mae"]
+    mae = results.results.final["test"].mae
     assert mae == pytest.approx(np.abs(0.48 - true).mean(), abs=1e-6)
-    low, high = results.metrics["final"]["test"]["intervals"]["mae"]
+    low, high = results.results.final["test"].intervals.mae
     assert low < mae < high
     # A run that is loaded without its dataset predicts the same.
     again = TrainedRun(config, folder).predict(parts.dataset.splits["test"])

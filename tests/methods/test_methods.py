@@ -135,8 +135,8 @@ def test_a_probe_leaves_the_pretrained_encoder_as_it_is(name, tmp_path):
     moved = {key for key in before if not np.array_equal(before[key], after[key])}
     assert moved and all("head" in key for key in moved)
     parts = assembly.build(config, folder)
-    results = run_scores.score(TrainedRun(config, folder, parts), parts).metrics
-    assert "pretrain" not in results and results["final"]["test"]["nll"] > 0
+    results = run_scores.score(TrainedRun(config, folder, parts), parts).results
+    assert not results.earlier and results.final["test"].nll > 0
     stages = [(row["stage"], bool(row["val"])) for row in folder.read_history()]
     assert stages == [("pretrain", False)] * 2 + [("probe", True)] * 2
 

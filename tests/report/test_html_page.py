@@ -320,7 +320,7 @@ def test_margins_that_cannot_be_met_are_noted(tmp_path, margins, is_too_wide):
 def test_nearest_images_are_the_most_doubtful_of_each_side(tmp_path):
     folder = make_run(tmp_path / "run", list("0123"), critical=["1|2"], shown=300)
     found = view.View.read(folder).nearest()
-    test = predictions.read_of_run(folder.path, read_results(folder))["test"]
+    test = predictions.read(folder.path, read_results(folder))["test"]
     above = calibration.probability_above(test.probabilities, 1)
     is_right = (test.predicted > 1) == (test.true > 1)
     ((name, sides),) = found
@@ -395,7 +395,7 @@ def test_readouts_of_other_methods_have_a_table_and_a_plot(tmp_path):
 def test_mistakes_are_of_the_reported_split(tmp_path):
     folder = make_run(tmp_path / "run", list("012"))
     page = read_page(folder)
-    test = predictions.read_of_run(folder.path, read_results(folder))["test"]
+    test = predictions.read(folder.path, read_results(folder))["test"]
     off = np.abs(test.true - test.predicted)
     sure = test.probabilities[np.arange(len(off)), test.predicted]
     worst = np.lexsort((-sure, -off))[0]

@@ -39,7 +39,7 @@ def array(text, kind="<u1"):
 
 def test_images_are_those_of_the_predictions(run):
     data = data_of(run)
-    found = predictions.read_of_run(run.path, read_results(run))
+    found = predictions.read(run.path, read_results(run))
     val, test = found["val"], found["test"]
     temperature = calibration.fit_temperature(val.probabilities, val.true)
     at = calibration.apply_temperature(test.probabilities, temperature)
@@ -56,7 +56,7 @@ def test_images_are_those_of_the_predictions(run):
 
 def test_each_position_of_a_cost_slider_has_the_labels_of_that_cost(run):
     deciding = data_of(run)["deciding"]
-    test = predictions.read_of_run(run.path, read_results(run))["test"]
+    test = predictions.read(run.path, read_results(run))["test"]
     costs = deciding["costs"]
     assert (costs[0], costs[-1]) == (0.1, 100) and 1 in costs
     assert costs == sorted(set(costs))
@@ -93,7 +93,7 @@ def test_every_share_leads_to_the_threshold_that_is_fitted_for_it(make, guarante
 
 def test_labels_of_all_sides_are_those_of_thresholds(run):
     deciding = data_of(run)["deciding"]
-    test = predictions.read_of_run(run.path, read_results(run))["test"]
+    test = predictions.read(run.path, read_results(run))["test"]
     at = calibration.apply_temperature(test.probabilities, deciding["temperature"])
     places = [row["h"] for row in deciding["boundaries"]]
     above = [calibration.probability_above(at, h) for h in places]
@@ -128,7 +128,7 @@ def test_the_saved_decision_is_where_the_page_starts(tmp_path):
     assert data_of(run)["deciding"]["saved"] is None
     decision = decide.decide(run, costs=["none|mild=4"], coverage=0.8)
     data = data_of(run)  # written again
-    test = predictions.read_of_run(run.path, read_results(run))["test"]
+    test = predictions.read(run.path, read_results(run))["test"]
     labels = decision.apply(test.probabilities)
     assert array(data["deciding"]["saved"]).tolist() == labels.tolist()
     low, high = (array(data["images"]["sets"][end]) for end in ("low", "high"))

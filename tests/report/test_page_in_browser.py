@@ -112,7 +112,7 @@ def kept(browser, capsys):
         for kind in ("missed", "false alarms"):
             title = f"{kind} at {name}"
             assert on_page[title[0].upper() + title[1:]] == said[title], title
-    test = predictions.read_of_run(folder.path, read_results(folder))["test"]
+    test = predictions.read(folder.path, read_results(folder))["test"]
     labels = decision.apply(test.probabilities)
     counts = metrics.confusion_matrix(test.true, labels, len(decision.ranks))
     assert matrix(browser).tolist() == counts.tolist()
@@ -282,7 +282,7 @@ def test_by_keyboard_alone(page):
 
 
 def test_the_table_filters_and_sorts(page, run):
-    test = predictions.read_of_run(run, read_results(RunFolder(run)))["test"]
+    test = predictions.read(run, read_results(RunFolder(run)))["test"]
 
     def names():
         return page.texts("#image-table tbody button.name")

@@ -94,16 +94,12 @@ def test_drawn_from_the_probabilities_they_hold_and_sharpened_they_do_not():
 def test_above_a_boundary_is_summed_from_above():
     p = np.array([[1 - 3e-20, 1e-20, 2e-20]])
     assert calibration.probability_above(p, 0)[0] == pytest.approx(3e-20, rel=1e-12)
-    for h in (-1, 2):
-        with pytest.raises(ValueError, match="no boundary"):
-            calibration.probability_above(p, h)
 
 
 @pytest.mark.parametrize(
     ("p", "true", "message"),
     [
         (np.zeros((0, 3)), np.zeros(0, int), "at least one"),
-        (np.full((1, 3), 1 / 3), np.array([3]), "0 .. 2"),
         (np.array([[3.0, -1.0, 0.5]]), np.array([0]), "Are they logits"),
         (np.array([[np.nan, 0.5, 0.5]]), np.array([0]), "Are they logits"),
     ],
@@ -112,9 +108,3 @@ def test_what_is_no_probability_is_refused(p, true, message):
     for function in (calibration.fit_temperature, calibration.reliability):
         with pytest.raises(ValueError, match=message):
             function(p, true)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_temperatures_are_above_zero(temperature):
-    with pytest.raises(ValueError, match="above 0"):
-        calibration.apply_temperature(np.full((1, 2), 0.5), temperature)

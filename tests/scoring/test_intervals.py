@@ -26,8 +26,8 @@ def test_scores_are_those_of_metrics(seed):
     for name, value in metrics.scores(confusion).items():
         assert value == pytest.approx(whole[name], rel=1e-12), name
     for h, boundary in enumerate(metrics.boundary_names(RANKS)):
-        for name, value in metrics.boundary_rates(confusion, h).items():
-            assert value == pytest.approx(whole["boundaries"][boundary][name]), name
+        for name, values in metrics.boundary_rates(confusion).items():
+            assert values[h] == pytest.approx(whole["boundaries"][boundary][name]), name
 
 
 def test_bootstrap_is_that_of_images_drawn_one_by_one():
@@ -47,8 +47,8 @@ def test_bootstrap_is_that_of_images_drawn_one_by_one():
 
 def bootstrap_boundary(confusion, h):
     """Intervals of the rates at one boundary, by the draws of `bootstrap`."""
-    rates = metrics.boundary_rates(intervals.draws_of(confusion, seed=0), h)
-    return {name: intervals.percentiles(values) for name, values in rates.items()}
+    rates = metrics.boundary_rates(intervals.draws_of(confusion, seed=0))
+    return {name: intervals.percentiles(all_[:, h]) for name, all_ in rates.items()}
 
 
 def test_intervals_of_all_scores_are_the_bootstraps():
@@ -89,18 +89,13 @@ def test_undefined_is_nan_not_an_error():
     assert np.isnan(ends["crossing_missed_rate"].low)
     assert ends["crossing_false_alarm_rate"] == (0, 0)
     assert np.isnan(intervals.bootstrap([[5, 0], [0, 0]])["qwk"].low)
-    assert np.isnan(intervals.over_seeds([0.5])).all()
     assert np.isnan(intervals.binomial(0, 0)).all()
 
 
-def test_binomial_and_seeds_by_textbook_values():
+def test_binomial_by_textbook_values():
     # Clopper-Pearson of 0 and of 5 in 10.
     assert intervals.binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
     assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
-    # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
-    assert intervals.over_seeds([1.0, 2.0, 3.0]) == pytest.approx(
-        (-0.4841, 4.4841), abs=1e-4
-    )
 
 
 @pytest.mark.parametrize("confusion", [[[0, 0], [0, 0]], [[1, 2, 3]], [1, 2]])
@@ -173,9 +168,9 @@ def test_interval_of_a_mean_covers_it_as_often_as_it_says():
 
 
 def test_without_images_it_is_student_s():
-    values = [0.6, 0.64, 0.71]
-    found = intervals.of_run_mean(values, 0.0)
-    assert found == pytest.approx(intervals.over_seeds(values))
+    # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
+    found = intervals.of_run_mean([1.0, 2.0, 3.0], 0.0)
+    assert found == pytest.approx((-0.4841, 4.4841), abs=1e-4)
 
 
 def test_of_one_run_it_is_that_of_its_images():
