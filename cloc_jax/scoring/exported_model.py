@@ -97,7 +97,10 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
             else self._input.of_file(image)
             for image in _as_list(images)
         ]
-        found = [self._predict(rows) for rows in self._batches(prepared)]
+        found = [
+            jax.device_get(self._program(*self._arrays, rows))
+            for rows in self._batches(prepared)
+        ]
         said = {
             name: np.concatenate([part[name] for part in found])[: len(prepared)]
             for name in self.about["outputs"]
@@ -110,9 +113,6 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
         if self.temperature is None:
             raise ValueError("no temperature is known: the run had no probabilities.")
         return calibration.apply_temperature(probabilities, self.temperature)
-
-    def _predict(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        return jax.tree.map(np.asarray, self._program(*self._arrays, rows))
 
     def _batches(self, prepared: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Images in batches as large as each device had in the run.
@@ -154,14 +154,14 @@ def check(folder: pathlib.Path) -> None:
         )
     sums = read_sums(folder)
     needed = {PROGRAM, WEIGHTS, ABOUT, PREPROCESSING}
-    missing = sorted(n for n in needed | set(sums) if not (folder / n).is_file())
+    optional = {name for name in (SUPPORT, DECISION) if (folder / name).is_file()}
+    names = sorted(needed | optional | set(sums))
+    missing = [name for name in names if not (folder / name).is_file()]
     changed = [
         name
-        for name, known in sums.items()
-        if name not in missing and files.sha256(folder / name) != known
+        for name in names
+        if name not in missing and files.sha256(folder / name) != sums.get(name)
     ]
-    changed += sorted((needed | {SUPPORT, DECISION}) - set(sums) - set(missing))
-    changed = [name for name in changed if (folder / name).is_file()]
     if missing or changed:
         what = [f"{name} is missing" for name in missing]
         what += [f"{name} is not as it was exported" for name in changed]

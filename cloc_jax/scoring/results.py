@@ -246,8 +246,3 @@ class Summary:
                 if part["test"] is None:
                     del part["test"]
         return plain
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> "Summary":
-        """What `to_json` wrote; ValueError names the field that is not as it wrote."""
-        return typed_json.from_plain(cls, plain)

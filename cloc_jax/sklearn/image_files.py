@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import cv2
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -156,11 +155,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             for image in _checked(X)
         ]
         size = min(run.prediction_batch, len(arrays))
-        parts = [
-            run.predict_images(arrays[first : first + size], size)
-            for first in range(0, len(arrays), size)
-        ]
-        found = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
+        found = run.predict_images(arrays, size)
         decision = Decision.read(run.folder.decision, run.ranks)
         return decisions.grade(found, run.ranks, decision)
 

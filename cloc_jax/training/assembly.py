@@ -32,7 +32,6 @@ from cloc_jax.training import (
     fit,
     kept_features,
     optimizer,
-    train_step,
 )
 from cloc_jax.training.encoder import augmentation
 
@@ -51,8 +50,29 @@ class Parts(NamedTuple):
     trunk: kept_features.Trunk | None  # frozen parts the dataset went through
 
     def describe(self) -> dict[str, Any]:
-        """What a run keeps of its dataset."""
-        return describe(self.dataset, self.trunk.mark if self.trunk else "")
+        """What a run keeps of its dataset: names, sizes, a fingerprint of all items.
+
+        `sha256` is of names and labels; `content` has the digest of every file by
+        name, and is empty for drawn images. `trunk` is the mark of the frozen parts
+        whose output the items are, or "".
+        """
+        dataset, mark = self.dataset, hashlib.sha256()
+        content: dict[str, dict[str, str]] = {}
+        for name, source in dataset.splits.items():
+            mark.update(json.dumps([name, list(source.ids)]).encode())
+            mark.update(np.asarray(source.labels, np.int32).tobytes())
+            if found := source.contents():
+                digests = zip(source.ids, found, strict=True)
+                content[name] = {item: one[:DIGITS] for item, one in digests}
+        return {
+            "ranks": list(dataset.ranks),
+            "images": {name: len(source) for name, source in dataset.splits.items()},
+            "notes": dataset.notes,
+            "details": dataset.details,
+            "sha256": mark.hexdigest(),
+            "content": content,
+            "trunk": self.trunk.mark if self.trunk else "",
+        }
 
 
 def build(
@@ -88,10 +108,8 @@ def _derived(
     if key not in _DERIVED:
         _DERIVED.clear()  # only the last, since they may take much memory
         _DERIVED[key] = encoder.derive(config, dataset, trunk)
-    derived = _DERIVED[key]
     labels = dataset.splits["train"].labels  # which may be permuted
-    own = derived.splits["train"].with_labels(labels)
-    return derived._replace(splits=derived.splits | {"train": own})
+    return _with_train_labels(_DERIVED[key], labels)
 
 
 def check(config: ConfigDict, dataset: Dataset) -> Parts:
@@ -99,7 +117,6 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
 
     Nothing is computed.
     """
-    encoder.check(config)
     check_critical(config, dataset.ranks)
     mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
@@ -112,15 +129,6 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     nnx.eval_shape(create.random)  # the encoder's own checks
     critical = tuple(config.data.critical)
     return Parts(dataset, method, create, mesh, made, critical, None)
-
-
-def forget() -> None:
-    """Frees what this process keeps for further runs: data, features, programs."""
-    _method.cache_clear()
-    built_dataset.cache_clear()
-    _DERIVED.clear()
-    encoder.forget()
-    train_step.PROGRAMS.clear()
 
 
 def fit_settings(config: ConfigDict) -> fit.Settings:
@@ -281,14 +289,24 @@ def build_dataset(config: ConfigDict) -> Dataset:
     """
     check_data(config)
     text = canonical(config, "data", "augment", data={"permute": 0})
-    return permuted(built_dataset(text, file_state(config)), config.data.permute)
+    dataset = built_dataset(text, file_state(config))
+    if not config.data.permute:
+        return dataset
+    train = dataset.splits["train"]
+    labels = np.random.default_rng(config.data.permute).permutation(train.labels)
+    return _with_train_labels(dataset, labels)
+
+
+def _with_train_labels(dataset: Dataset, labels: np.ndarray) -> Dataset:
+    train = dataset.splits["train"].with_labels(labels)
+    return dataset._replace(splits=dataset.splits | {"train": train})
 
 
 @functools.lru_cache(maxsize=2)
 def built_dataset(text: str, files: str) -> Dataset:
     """The dataset of settings as text, and of files in that state."""
     config = from_canonical(text)
-    dataset = prepare(_load(config), config)
+    dataset = prepare(load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
     return dataset
 
@@ -331,28 +349,13 @@ def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
         )
 
 
-def permuted(dataset: Dataset, number: int) -> Dataset:
-    """The dataset with its training labels permuted, as `number` says; 0: not."""
-    if not number:
-        return dataset
-    train = dataset.splits["train"]
-    labels = np.random.default_rng(number).permutation(train.labels)
-    return dataset._replace(
-        splits=dataset.splits | {"train": train.with_labels(labels)}
-    )
-
-
 def load(config: ConfigDict) -> Dataset:
     """The dataset as it comes."""
     check_data(config)
-    return _load(config)
-
-
-def _load(config: ConfigDict) -> Dataset:
     data = config.data
     return datasets.load(
         data.name,
-        data.to_dict() | {"size": prepared_size(config)},
+        data.to_dict() | {"size": network_input(config).size},
         prepared=prepared_folder(config),
         say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
         track=console.track,
@@ -366,18 +369,13 @@ def prepared_folder(config: ConfigDict) -> pathlib.Path:
     return folder.expanduser().absolute()
 
 
-def prepared_size(config: ConfigDict) -> tuple[int, int]:
-    """Height and width of prepared images: data.size, and room for the random crop."""
-    height, width = config.data.size
-    return images.uncropped((height, width), config.augment.random_crop)
-
-
 def network_input(config: ConfigDict) -> NetworkInput:
     """How an image becomes what the network sees in evaluation."""
     data = config.data
-    height, width = prepared_size(config)
+    height, width = data.size
     return NetworkInput(
-        size=(height, width),
+        # With room for the random crop.
+        size=images.uncropped((height, width), config.augment.random_crop),
         channels=data.channels,
         crop=tuple(data.crop) if data.crop else None,
         equalize=data.equalize,
@@ -395,30 +393,3 @@ def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
         for name, source in dataset.splits.items()
     }
     return dataset._replace(splits=splits)
-
-
-def describe(dataset: Dataset, trunk_mark: str) -> dict[str, Any]:
-    """What a run keeps of its dataset: names, sizes, and a fingerprint of all items.
-
-    `sha256` is of names and labels; `content` has the digest of every file by name, and
-    is empty for drawn images. `trunk_mark` is that of the frozen parts whose output the
-    items are, or "".
-    """
-    mark = hashlib.sha256()
-    content = {}
-    for name, source in dataset.splits.items():
-        mark.update(json.dumps([name, list(source.ids)]).encode())
-        mark.update(np.asarray(source.labels, np.int32).tobytes())
-        found = source.contents() or ()
-        content[name] = {
-            item: one[:DIGITS] for item, one in zip(source.ids, found, strict=False)
-        }
-    return {
-        "ranks": list(dataset.ranks),
-        "images": {name: len(source) for name, source in dataset.splits.items()},
-        "notes": dataset.notes,
-        "details": dataset.details,
-        "sha256": mark.hexdigest(),
-        "content": {name: known for name, known in content.items() if known},
-        "trunk": trunk_mark,
-    }

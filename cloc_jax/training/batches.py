@@ -5,6 +5,7 @@ batch at a time; features are gathered for several steps at once, which one comp
 program then makes: neither Python nor copies to the device take time for each step.
 """
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -214,13 +215,8 @@ def _place(rows: np.ndarray, mesh: Mesh, ndim: int = 2) -> Array:
     return sharding.place_state(rows, _split(mesh, ndim))
 
 
-_TAKEN: dict[NamedSharding, Callable] = {}
-
-
+@functools.cache
 def _taken(spread: NamedSharding) -> Callable:
-    if spread not in _TAKEN:
-        _TAKEN[spread] = jax.jit(
-            lambda features, views, items: features[views, items],
-            out_shardings=spread,
-        )
-    return _TAKEN[spread]
+    return jax.jit(
+        lambda features, views, items: features[views, items], out_shardings=spread
+    )

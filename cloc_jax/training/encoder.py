@@ -220,12 +220,6 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
     )
 
 
-def forget() -> None:
-    """Frees frozen parts and compiled initialisation."""
-    _TRUNKS.clear()
-    _initializer.cache_clear()
-
-
 # Those of the last runs of this process.
 _TRUNKS: dict[str, kept_features.Trunk] = {}
 

@@ -55,14 +55,16 @@ class FeatureStore:
     def look_again(self) -> None:
         """Finds what others have added since."""
         for listed in sorted(set(self._folder.glob("*.json")) - self._parts):
+            array = listed.with_suffix(".npy")
             try:
-                self._index(listed, _checked(listed))
-            except FileNotFoundError:
-                continue  # damaged, and another process removed it just now
-            except ValueError as error:
+                about = files.read_sealed(listed, remedy="")
+                files.check_digest(array, about["sha256"], remedy="")
+            except files.Damaged as error:
                 self._say(f"{error} It is computed again.")
                 listed.unlink(missing_ok=True)
-                listed.with_suffix(".npy").unlink(missing_ok=True)
+                array.unlink(missing_ok=True)
+            else:
+                self._index(listed, about["names"])
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
@@ -88,27 +90,6 @@ class FeatureStore:
         array = listed.with_suffix(".npy")
         for row, name in enumerate(names):
             self._rows[name] = (array, row)
-
-
-def _checked(listed: pathlib.Path) -> list[str]:
-    """The names of a part's rows, once its array was found to be as it was written."""
-    array, text = listed.with_suffix(".npy"), listed.read_bytes()
-    try:
-        about = files.unsealed(text)
-        names = list(about["names"])
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError("its names are no list of texts")
-    except (ValueError, KeyError, TypeError) as error:
-        raise files.Damaged(listed, str(error), "") from None
-    if "sha256" in about:
-        files.check_digest(array, about["sha256"], remedy="")
-    try:
-        rows = np.load(array, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise files.Damaged(array, str(error), "") from None
-    if len(rows) != len(names):
-        raise files.Damaged(array, f"{len(rows)} rows, not {len(names)}", "")
-    return names
 
 
 class Rows:

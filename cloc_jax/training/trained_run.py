@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import export
-from jax.sharding import Mesh
 from jaxtyping import Array
 from ml_collections import ConfigDict
 from safetensors.numpy import load_file
@@ -30,15 +29,6 @@ Outputs = dict[str, Array]  # fields of a Prediction
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 TRUNK = "trunk"  # before the names of the frozen parts' arrays
-
-
-def load_stage(
-    folder: RunFolder, name: str, create: encoder.Creator, mesh: Mesh
-) -> tuple[nnx.GraphDef, ModelState]:
-    """The model that a finished stage handed over."""
-    graph, like = checkpoint.split_model(nnx.eval_shape(create.random))
-    path = folder.stage(name)
-    return graph, checkpoint.load_model(path, like, sharding.copied(mesh))
 
 
 class TrainedRun:
@@ -67,10 +57,10 @@ class TrainedRun:
             self.mesh, self.method, create = parts.mesh, parts.method, parts.create
         self.stage = stage or self.method.stages[-1].name
         folder.read_stage(self.stage)  # a stage that has not finished says so
-        self.graph, self.state = load_stage(folder, self.stage, create, self.mesh)
-        self.support = jax.device_put(
-            folder.read_support(self.stage), sharding.copied(self.mesh)
-        )
+        self.graph, like = checkpoint.split_model(nnx.eval_shape(create.random))
+        copied = sharding.copied(self.mesh)
+        self.state = checkpoint.load_model(folder.stage(self.stage), like, copied)
+        self.support = jax.device_put(folder.read_support(self.stage), copied)
         if self.method.fit and self.support is None and self._is_scored():
             raise FileNotFoundError(
                 f"{folder.stage(self.stage).with_suffix('.npz')} is missing, without "

@@ -130,12 +130,12 @@ def frozen(cache, monkeypatch):
 
 def check_stages(folder, results):
     """Stages that cannot be scored are not, and all have their names."""
-    assert "phase_one" not in results.metrics and "warm" not in results.metrics
-    assert set(results.metrics["seconds"]) == {"warm", "final", "total"}
+    assert not results.earlier
+    assert set(results.seconds) == {"warm", "final", "total"}
     rows = folder.read_history()
     assert [bool(row["val"]) for row in rows] == [False, False, True, True]
     assert set(rows[0]["readouts"]["entries"]) == set("01234")
-    assert results.metrics["margins"] == {}
+    assert results.margins == {}
 
 
 def check_entries(folder):
@@ -151,24 +151,24 @@ def test_a_run_of_stages_of_its_own(frozen, tmp_path):
     config, folder = frozen(), RunFolder(tmp_path / "run")
     run.train(config, folder, resume=False)
     parts = assembly.build(config, folder)
-    results = run_scores.score(TrainedRun(config, folder, parts), parts)
-    check_stages(folder, results)
+    found = run_scores.score(TrainedRun(config, folder, parts), parts)
+    check_stages(folder, found.results)
     check_entries(folder)
     # Its support is fitted, saved and used everywhere.
     rare = int(np.argmin(np.bincount(parts.dataset.splits["train"].labels)))
-    assert set(results.test.predicted.tolist()) == {rare}
+    assert set(found.test.predicted.tolist()) == {rare}
     saved = folder.read_support("final")
     assert saved["value"] == np.float32(0.48) and saved["shift"][rare] == 1e6
     assert folder.read_support("warm") is None  # nothing can be predicted there
     # MAE is that of the value, not of the label.
     true = parts.dataset.splits["test"].labels
-    mae = results.results.final["test"].mae
+    mae = found.results.final["test"].mae
     assert mae == pytest.approx(np.abs(0.48 - true).mean(), abs=1e-6)
-    low, high = results.results.final["test"].intervals.mae
+    low, high = found.results.final["test"].intervals.mae
     assert low < mae < high
     # A run that is loaded without its dataset predicts the same.
     again = TrainedRun(config, folder).predict(parts.dataset.splits["test"])
-    assert np.array_equal(again.label, results.test.predicted)
+    assert np.array_equal(again.label, found.test.predicted)
     folder.stage("final").with_suffix(".npz").unlink()
     with pytest.raises(ValueError, match="final.npz is damaged: it is missing"):
         TrainedRun(config, folder)

@@ -15,7 +15,7 @@ from cloc_jax.runtime import checkpoint, errors
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
-from cloc_jax.training import assembly, run_scores, trained_run
+from cloc_jax.training import assembly, run_scores
 from cloc_jax.training import run as training
 from cloc_jax.training.trained_run import TrainedRun
 
@@ -97,7 +97,7 @@ def test_a_request_during_the_last_hand_over_is_answered(config, run, monkeypatc
 
 
 def test_what_is_not_finite_is_no_result(config, parts, run):
-    _, state = trained_run.load_stage(run, "fit", parts.create, parts.mesh)
+    state = TrainedRun(config, run, parts).state
     bad = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), state.params)
     checkpoint.save_model(run.stage("fit"), state._replace(params=bad))
     run.write_stage("fit", epochs=2, steps=8, rule="", reason="", seconds=1.0)
