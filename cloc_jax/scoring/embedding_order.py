@@ -27,10 +27,11 @@ def order_score(
       were looked at. None where nothing is defined.
     """
     some = np.random.default_rng(0).permutation(len(labels))[:MOST]
-    labels = labels[some]
-    distances = _without_self(1 - _cosines(embeddings[some]))
-    off = _without_self(_places_off(labels, len(ranks)))
-    correlations = _correlations(off, _average_places(distances))
+    labels, unit = labels[some], unit_vectors(embeddings[some])
+    distances = 1 - np.round(unit @ unit.T, DIGITS)
+    correlations = _correlations(
+        _average_places(np.abs(labels[:, None] - labels)), _average_places(distances)
+    )
     return {
         "overall": _mean(correlations),
         "by_rank": {
@@ -66,35 +67,15 @@ def unit_vectors(embeddings: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def _cosines(embeddings: np.ndarray) -> np.ndarray:
-    unit = unit_vectors(embeddings)
-    return np.round(unit @ unit.T, DIGITS)
+def _average_places(pairs: np.ndarray) -> np.ndarray:
+    """[image, others]: the place of each value in its row, itself left out.
 
-
-def _without_self(pairs: np.ndarray) -> np.ndarray:
-    """[image, others]: the matrix without its diagonal."""
-    count = len(pairs)
-    return pairs[~np.eye(count, dtype=bool)].reshape(count, max(count - 1, 0))
-
-
-def _places_off(labels: np.ndarray, num_ranks: int) -> np.ndarray:
-    """[image, image]: the place of the other among all others, by ranks off.
-
-    Equal ones share the mean of theirs. There are few distances, so counting will do.
+    Equal ones share the mean of theirs.
     """
-    ranks = np.arange(num_ranks)
-    off = np.abs(ranks[:, None] - ranks)
-    sizes = np.zeros((num_ranks, num_ranks))  # [rank, ranks off]
-    np.add.at(sizes, (ranks[:, None], off), np.bincount(labels, minlength=num_ranks))
-    sizes[:, 0] -= 1  # the image itself
-    places = sizes.cumsum(1) - (sizes - 1) / 2
-    return places[labels[:, None], np.abs(labels[:, None] - labels)]
-
-
-def _average_places(rows: np.ndarray) -> np.ndarray:
-    """The place of each value in its row; equal ones share the mean of theirs."""
     from scipy import stats  # late: it takes a second
 
+    count = len(pairs)
+    rows = pairs[~np.eye(count, dtype=bool)].reshape(count, max(count - 1, 0))
     return stats.rankdata(rows, axis=1) if rows.size else rows
 
 

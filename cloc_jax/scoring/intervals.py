@@ -80,18 +80,13 @@ def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:
     return list(percentiles(np.concatenate(means) / count))
 
 
-def draws_of(confusion: ArrayLike, *, seed: int, draws: int = DRAWS) -> np.ndarray:
+def draws_of(confusion: ArrayLike, *, seed: int) -> np.ndarray:
     """[draw, rank, rank]: confusion matrices of as many images, drawn again."""
     counts = np.asarray(confusion, np.int64)
     total = counts.sum()
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or total < 1:
-        raise ValueError(
-            f"the confusion matrix has shape {counts.shape} and {total} images; wanted "
-            "a square one of at least one image."
-        )
     rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(total, counts.ravel() / total, size=draws)
-    return drawn.reshape(draws, *counts.shape)
+    drawn = rng.multinomial(total, counts.ravel() / total, size=DRAWS)
+    return drawn.reshape(DRAWS, *counts.shape)
 
 
 def redrawn(
@@ -145,8 +140,6 @@ def binomial(count: int, total: int) -> Interval:
     """Clopper and Pearson's 95% interval of a rate: `count` of `total`."""
     from scipy import special  # late; and not stats, which takes a second
 
-    if not 0 <= count <= total:
-        raise ValueError(f"{count} of {total} is not a rate.")
     if not total:
         return Interval(math.nan, math.nan)
     low, high = 0.0, 1.0

@@ -306,7 +306,7 @@ def _with_train_labels(dataset: Dataset, labels: np.ndarray) -> Dataset:
 def built_dataset(text: str, files: str) -> Dataset:
     """The dataset of settings as text, and of files in that state."""
     config = from_canonical(text)
-    dataset = prepare(load(config), config)
+    dataset = prepare(_load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
     return dataset
 
@@ -352,6 +352,10 @@ def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
 def load(config: ConfigDict) -> Dataset:
     """The dataset as it comes."""
     check_data(config)
+    return _load(config)
+
+
+def _load(config: ConfigDict) -> Dataset:
     data = config.data
     return datasets.load(
         data.name,

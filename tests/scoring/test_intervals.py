@@ -98,12 +98,6 @@ def test_binomial_by_textbook_values():
     assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
 
 
-@pytest.mark.parametrize("confusion", [[[0, 0], [0, 0]], [[1, 2, 3]], [1, 2]])
-def test_a_matrix_without_images_is_refused(confusion):
-    with pytest.raises(ValueError, match="confusion matrix"):
-        intervals.bootstrap(confusion)
-
-
 def test_redrawn_is_drawing_runs_and_images_one_by_one():
     rng = np.random.default_rng(0)
     true = rng.integers(0, 3, 120)

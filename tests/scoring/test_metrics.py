@@ -169,9 +169,7 @@ def test_nll():
     got = metrics.ordinal_metrics([0, 2], [0, 2], "abc", probabilities)
     assert got["nll"] == pytest.approx(-(math.log(0.5) + math.log(0.8)) / 2, rel=1e-6)
     assert "nll" not in metrics.ordinal_metrics([0, 2], [0, 2], "abc")
-
-
-def test_nll_of_certain_predictions_is_finite():
+    # Of certain predictions it is finite.
     right = metrics.ordinal_metrics([0], [0], "ab", [[1.0, 0.0]])
     wrong = metrics.ordinal_metrics([1], [0], "ab", [[1.0, 0.0]])
     assert math.copysign(1, right["nll"]) == 1 and right["nll"] == 0

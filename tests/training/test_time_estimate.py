@@ -50,21 +50,15 @@ def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_slow_step_is_enough(config, parts, capsys):
-    times = iter([50.0])
-    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
-    steps(estimate, 0.0, 0.0)
-    assert "estimated from 1 step after" in capsys.readouterr().out
-
-
-def test_it_is_told_before_the_first_evaluation(config, parts, capsys):
-    times = iter([13.0])
-    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
+@pytest.mark.parametrize(("seconds", "is_last"), [(50.0, False), (3.0, True)])
+def test_a_slow_step_or_the_last_before_evaluation_is_enough(
+    config, parts, capsys, seconds, is_last
+):
+    estimate = run.TimeEstimate(config, parts, clock=lambda: 10.0 + seconds)
     steps(estimate, 0.0)
-    steps(estimate, 10.0, is_last=True)
-    assert capsys.readouterr().out.strip() == "".join(
-        run.estimate_lines(config, parts, 3.0, 1)
-    )
+    steps(estimate, 10.0, is_last=is_last)
+    told = capsys.readouterr().out.strip().splitlines()
+    assert told == run.estimate_lines(config, parts, seconds, 1)
 
 
 def test_no_guess_beyond_the_cap():
