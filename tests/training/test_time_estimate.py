@@ -57,7 +57,7 @@ def test_a_slow_step_or_the_last_before_evaluation_is_enough(
     estimate = run.TimeEstimate(config, parts, clock=lambda: 10.0 + seconds)
     steps(estimate, 0.0)
     steps(estimate, 10.0, is_last=is_last)
-    told = capsys.readouterr().out.strip().splitlines()
+    told = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert told == run.estimate_lines(config, parts, seconds, 1)
 
 
