@@ -14,6 +14,7 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import OrderScore, RunResults
 
 RANKS = ("0", "1", "2")
 
@@ -139,8 +140,19 @@ def write_run(path: pathlib.Path) -> None:
         [f"{i}.png" for i in range(8)], np.arange(8) % 3, chances.argmax(1), chances
     )
     predictions.write(path / predictions.NAME, {"val": split, "test": split}, RANKS)
-    results = {"final": {"test": {"mae": 0.5}}, "ranks": list(RANKS), "readouts": {}}
-    kept = files.sha256(path / predictions.NAME)
-    run.write_metrics(results | {"files": {predictions.NAME: kept}})
+    results = RunResults(
+        final={},
+        ranks=list(RANKS),
+        critical=["1|2"],
+        method="ce",
+        dataset="drawn",
+        readouts={},
+        stages=[],
+        seconds={"total": 1.5},
+        environment={},
+        order_score=OrderScore(0.5, {}, 8),
+        files={predictions.NAME: files.sha256(path / predictions.NAME)},
+    )
+    run.write_metrics(results.to_json())
     decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
     files.write_sealed(run.decision, decision.to_json())

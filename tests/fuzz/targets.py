@@ -9,7 +9,6 @@ import hashlib
 import json
 import pathlib
 import random
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.results import read_results
 from cloc_jax.training.kept_features import FeatureStore
 from configs import folder as folder_config
 
@@ -105,14 +105,13 @@ class Run:
 
     def _all(self) -> str:
         run = self._folder
-        results = run.read_metrics()
-        about: Any = types.SimpleNamespace(ranks=seeds.RANKS, files=results["files"])
-        table = predictions.read(run.path, about)
+        results = read_results(run)
+        table = predictions.read(run.path, results)
         support = run.read_support("fit") or {}
         found: list[Any] = [
             saved_config(run.read_config()).to_json_best_effort(),
             run.read_dataset(),
-            results,
+            results.to_json(),
             run.read_history(),
             run.read_stage("fit"),
             {name: array.tolist() for name, array in support.items()},
