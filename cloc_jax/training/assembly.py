@@ -323,7 +323,8 @@ def file_state(config: ConfigDict) -> str:
         for path in sorted([top, *below]):
             with contextlib.suppress(OSError):  # named when it is read
                 known = os.stat(path)
-                mark.update(f"{path} {known.st_size} {known.st_mtime_ns}".encode())
+                times = f"{known.st_mtime_ns} {known.st_ctime_ns}"
+                mark.update(f"{path} {known.st_size} {times}".encode())
     return mark.hexdigest()
 
 
