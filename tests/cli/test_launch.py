@@ -241,7 +241,7 @@ def test_closed_streams(words, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [2_000, 60_000, 700_000])
+@pytest.mark.parametrize("limit", [2_000, 60_000, 380_000])
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place, limit):
     whole, _ = finished
     parts = place / f"full-{limit}"
