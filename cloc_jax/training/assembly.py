@@ -324,7 +324,7 @@ def file_state(config: ConfigDict) -> str:
             with contextlib.suppress(OSError):  # named when it is read
                 known = os.stat(path)
                 times = f"{known.st_mtime_ns} {known.st_ctime_ns}"
-                mark.update(f"{path} {known.st_size} {times}".encode())
+                mark.update(os.fsencode(f"{path} {known.st_size} {times}"))
     return mark.hexdigest()
 
 
