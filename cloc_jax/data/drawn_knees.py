@@ -217,8 +217,8 @@ class Knees(Source):
     def __getitem__(self, index: SupportsIndex) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
         i = operator.index(index)
-        if not 0 <= i < len(self):
-            raise IndexError(f"item {i} is not among 0 .. {len(self) - 1}.")
+        if not 0 <= i < len(self.ids):
+            raise IndexError(f"item {i} is not among 0 .. {len(self.ids) - 1}.")
         rng = self._rng(_DRAWING, self._start + i)
         return draw(float(self.severities[i]), rng, self._size)
 

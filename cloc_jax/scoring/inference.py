@@ -67,7 +67,7 @@ def over(
         batch_size,
         threads=threads,
         share=pipeline.Share(together.index(jax.process_index()), len(together)),
-        place=lambda batch: sharding.place_batch(batch, mesh),
+        place=functools.partial(sharding.place_batch, mesh=mesh),
     ):
         parts.append(jax.tree.map(np.asarray, function(batch["image"])))
         between()

@@ -55,7 +55,7 @@ class Streamed:
             first_step=first_step,
             threads=threads,
             share=pipeline.Share(jax.process_index(), jax.process_count()),
-            place=lambda batch: sharding.place_batch(batch, mesh),
+            place=functools.partial(sharding.place_batch, mesh=mesh),
         )
         first = next(batches)
         self.shapes = jax.tree.map(_shape, first)  # of a batch
