@@ -143,8 +143,6 @@ def default_config() -> ConfigDict:
     config.encoder.weights = ""
     config.encoder.widths = (16, 32, 64, 128)  # ours: small's channels by layer
     config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
-    # Grey images in a network of three channels: repeat them, or sum the first kernel.
-    config.encoder.channels = "repeat"
     config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
     config.encoder.remat = False  # recompute in the backward pass: slower, less memory
     # Statistics of batch norm in training: global, of the whole batch, so that results

@@ -9,8 +9,6 @@ multiply rounding, too. Real differences could hide in both.
 """
 
 import functools
-import os
-import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +17,6 @@ from flax import nnx
 
 from cloc_jax import encoders
 from cloc_jax.encoders.weights import filling, names
-
-# Read when Keras is imported, which must come after this module.
-os.environ["KERAS_BACKEND"] = "jax"
-os.environ.setdefault("KERAS_HOME", tempfile.gettempdir())
 
 FLOAT32, FLOAT64 = 1e-4, 1e-6  # relative errors allowed
 
@@ -64,9 +58,10 @@ def encoder(weights, *, channels=3, **options):
     """Ours with these weights; nothing is initialised before."""
     options = filling.options(weights) | options
     name = weights.metadata["architecture"]
-    built = nnx.merge(*abstract(name, channels=channels, **options))
-    filling.fill(built, weights)
-    return built
+    return filling.filled(
+        lambda: encoders.build(name, channels=channels, rngs=nnx.Rngs(0), **options),
+        weights,
+    )
 
 
 @functools.cache
@@ -79,9 +74,14 @@ def abstract(name, *, channels, **options):
     )
 
 
+def viewed(model, *, train):
+    """The model in one mode; some have no batch norm to be told."""
+    return nnx.view(model, use_running_average=not train, raise_if_not_found=False)
+
+
 def features(model, pictures, *, train=False):
     """Features, and the encoder with the statistics after it."""
-    graph, state = nnx.split(nnx.view(model, use_running_average=not train))
+    graph, state = nnx.split(viewed(model, train=train))
 
     @jax.jit
     def run(state, pictures):
@@ -100,9 +100,7 @@ def step(model, x, direction, *, train):
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.Conv | nnx.Linear):
             node.dtype = None  # that of its parameters
-    graph, *states = nnx.split(
-        nnx.view(model, use_running_average=not train), nnx.Param, ...
-    )
+    graph, *states = nnx.split(viewed(model, train=train), nnx.Param, ...)
     with jax.enable_x64(True):
         states = jax.tree.map(lambda a: a.astype(jnp.float64), states)
 

@@ -5,10 +5,11 @@ images [batch, height, width, channels] and scales them itself, because the scal
 belongs to its weights. Its parts are called stem, layer1, layer2, …: those names are
 the parameter groups that stages train or freeze. `features` is the width of the output,
 `is_signed` whether it can be negative (then cosines span [-1, 1], otherwise [0, 1]).
-All here are a `Backbone`, which can also be run up to a part or from it on.
+All here are a `Backbone`, which can also be run up to a part or from it on. A module
+per architecture makes its parts.
 """
 
 from cloc_jax.encoders.backbone import Backbone
-from cloc_jax.encoders.registry import ENCODERS, Encoder, build, options_of
+from cloc_jax.encoders.registry import ENCODERS, Encoder, build
 
-__all__ = ["ENCODERS", "Backbone", "Encoder", "build", "options_of"]
+__all__ = ["ENCODERS", "Backbone", "Encoder", "build"]

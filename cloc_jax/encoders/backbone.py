@@ -1,7 +1,6 @@
 """What all encoders are: parts in a row, from uint8 images to features."""
 
-import functools
-from typing import Any
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from flax import nnx
@@ -15,12 +14,18 @@ class Backbone(nnx.Module):
     """A network cut into parts, which are also the parameter groups.
 
     It can be left and entered between any two parts, so that what a frozen beginning
-    computes can be kept. A subclass makes the parts as attributes, and `prepare`.
+    computes can be kept.
 
     Args:
       architecture: what it is called in errors and in files of weights.
-      parts: names of the attributes that run one after another.
+      parts: what runs one after another, by the name of the attribute it becomes.
       features: width of the output.
+      channels: of the images.
+      smallest: height and width that images have at least.
+      preprocessing: name of how pixels are scaled, in `preprocessing.PREPROCESSINGS`;
+        "" for -1 to 1 in as many channels as the images have.
+      epsilon: of the batch norms.
+      stride: see `resnet.make_parts`; kept to compare with that of weights.
       dtype: type of the computation. Parameters, batch statistics and the features are
         float32 in any case.
       remat: compute activations within blocks again for the gradient instead of
@@ -28,37 +33,53 @@ class Backbone(nnx.Module):
     """
 
     is_signed = False  # all here end in a ReLU
-    smallest = 1  # height and width of images
 
     def __init__(
         self,
-        *,
         architecture: str,
-        parts: tuple[str, ...],
+        parts: Mapping[str, nnx.Module],
         features: int,
-        dtype: str = "float32",
-        remat: bool = False,
+        *,
+        channels: int,
+        smallest: int,
+        preprocessing: str,
+        epsilon: float,
+        stride: str,
+        dtype: str,
+        remat: bool,
     ):
         self.architecture = architecture
-        self.parts = parts
+        self.parts = tuple(parts)
+        for name, part in parts.items():
+            setattr(self, name, part)
         self.entrance: str | None = None  # where the first parts are missing
         self.features = features
+        self.channels = channels
+        self.smallest = smallest
+        self.preprocessing = preprocessing
+        self.epsilon = epsilon
+        self.stride = stride
         self.dtype = dtype
         self.remat = remat
 
     def prepare(
         self, images: UInt8[Array, "batch height width channels"]
     ) -> Float[Array, "batch height width planes"]:
-        """What enters the first part."""
-        raise NotImplementedError
-
-    @staticmethod
-    def finish(
-        x: Float[Array, "batch *positions features"],
-    ) -> Float[Array, "batch features"]:
-        """Features of what leaves the last part: the mean over positions, if any."""
-        positions = tuple(range(1, x.ndim - 1))
-        return jnp.mean(x.astype(jnp.float32), axis=positions)
+        """What enters the first part: pixels scaled as the weights want them."""
+        _, height, width, channels = images.shape
+        if channels != self.channels:
+            raise ValueError(
+                f"images have {channels} channels, but this encoder was built for "
+                f"{self.channels}; set data.channels."
+            )
+        if min(height, width) < self.smallest:
+            raise ValueError(
+                f"images are {height}x{width}; {self.architecture} needs at least "
+                f"{self.smallest}x{self.smallest}. Set data.size."
+            )
+        if self.preprocessing:
+            return pixels.normalise(images, self.preprocessing)
+        return images.astype(jnp.float32) / 127.5 - 1
 
     def __call__(
         self,
@@ -85,7 +106,7 @@ class Backbone(nnx.Module):
         """What enters a part; the features for None."""
         end = len(self.parts) if part is None else self._place(part)
         x = self._run(self.prepare(images), self.parts[:end])
-        return self.finish(x) if part is None else x
+        return _mean(x) if part is None else x
 
     def after(
         self, x: Float[Array, "batch *rest"], part: str
@@ -93,10 +114,7 @@ class Backbone(nnx.Module):
         """The features of what entered a part."""
         if x.dtype == jnp.float16:  # as it may have been kept
             x = x.astype(self.dtype)
-        return self.finish(self._run(x, self.parts[self._place(part) :]))
-
-    def set_view(self, use_running_average: bool | None = None) -> None:
-        """Nothing; lets `nnx.view` ask networks without batch norm for their mode."""
+        return _mean(self._run(x, self.parts[self._place(part) :]))
 
     def _run(self, x: Array, parts: tuple[str, ...]) -> Array:
         for name in parts:
@@ -114,69 +132,11 @@ class Backbone(nnx.Module):
         return self.parts.index(part)
 
 
-class Pretrainable(Backbone):
-    """A backbone with the input of networks trained on colour photographs.
-
-    Args:
-      channels: of the images, 1 or 3.
-      grey: how one channel becomes three, "repeat" or "sum"; the same result.
-      preprocessing: name of how pixels are scaled, in `preprocessing.PREPROCESSINGS`.
-      epsilon: of the batch norms.
-      options: those of `Backbone`.
-    """
-
-    smallest = 32  # below, pooling would leave nothing
-
-    def __init__(
-        self,
-        *,
-        channels: int,
-        grey: str = "repeat",
-        preprocessing: str = "imagenet_rgb",
-        epsilon: float = 1e-5,
-        **options: Any,
-    ):
-        super().__init__(**options)
-        self.channels = channels
-        self.grey = grey
-        self.preprocessing = preprocessing
-        self.epsilon = epsilon
-
-    def prepare(
-        self, images: UInt8[Array, "batch height width channels"]
-    ) -> Float[Array, "batch height width planes"]:
-        """Pixels scaled as the weights want them."""
-        _, height, width, channels = images.shape
-        if channels != self.channels:
-            raise ValueError(
-                f"images have {channels} channels, but this encoder was built for "
-                f"{self.channels}; set data.channels."
-            )
-        if min(height, width) < self.smallest:
-            raise ValueError(
-                f"images are {height}x{width}; {self.architecture} needs at least "
-                f"{self.smallest}x{self.smallest}. Set data.size."
-            )
-        return pixels.normalise(images, self.preprocessing, self.grey)
-
-    def layer_makers(self, rngs: nnx.Rngs) -> tuple[layers.Make, layers.Make]:
-        """`layers.conv` and `layers.norm` with this network's settings."""
-        return (
-            functools.partial(layers.conv, dtype=self.dtype, rngs=rngs),
-            functools.partial(layers.norm, epsilon=self.epsilon, rngs=rngs),
-        )
-
-    def first_kernel(self) -> dict[str, Any]:
-        """The arguments of `layers.conv` that depend on the images' channels."""
-        init = nnx.initializers.he_normal()
-        if self.channels == 3 or self.grey == "repeat":
-            return {"inputs": 3, "init": init}
-
-        def init_summed(key, shape, dtype):
-            kernel = init(key, (*shape[:2], 3, shape[3]), dtype)
-            return pixels.sum_over_colours(kernel, self.preprocessing)
-
-        return {"inputs": 2, "init": init_summed}
+def _mean(
+    x: Float[Array, "batch *positions features"],
+) -> Float[Array, "batch features"]:
+    """The mean over positions, if there are any."""
+    return jnp.mean(x.astype(jnp.float32), axis=tuple(range(1, x.ndim - 1)))
 
 
 @nnx.remat

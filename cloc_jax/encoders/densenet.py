@@ -1,51 +1,38 @@
 """DenseNet-121 (Huang et al., 2017)."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.backbone import Pretrainable
 
 GROWTH = 32  # features that each layer adds
-LAYERS = {"densenet121": (6, 12, 24, 16)}
+LAYERS = (6, 12, 24, 16)
 
 
-class DenseNet(Pretrainable):
-    """Blocks whose layers see all layers before them, averaged over the image.
+def make_parts(
+    conv: layers.Make, norm: layers.Make
+) -> tuple[dict[str, nnx.Module], int]:
+    """Blocks whose layers see all layers before them, and the width of the last.
 
     A part is a dense block with the transition behind it; the last one ends with the
     final batch norm and ReLU instead.
-
-    Args:
-      architecture: "densenet121".
-      options: those of `Pretrainable`.
     """
-
-    def __init__(self, architecture: str, *, rngs: nnx.Rngs, **options: Any):
-        super().__init__(
-            architecture=architecture,
-            parts=("stem", "layer1", "layer2", "layer3", "layer4"),
-            features=1024,
-            **options,
-        )
-        conv, norm = self.layer_makers(rngs)
-        self.stem = layers.Stem(self.first_kernel(), conv, norm)
-        width = 64
-        for part, count in zip(self.parts[1:], LAYERS[architecture], strict=True):
-            blocks: list[nnx.Module] = []
-            for _ in range(count):
-                blocks.append(DenseLayer(width, conv, norm))
-                width += GROWTH
-            if part == self.parts[-1]:
-                blocks.append(Last(width, norm))
-            else:
-                blocks.append(Transition(width, conv, norm))
-                width //= 2
-            setattr(self, part, layers.Chain(blocks))
+    parts: dict[str, nnx.Module] = {"stem": layers.Stem(conv, norm)}
+    width = 64
+    for number, count in enumerate(LAYERS, 1):
+        blocks: list[nnx.Module] = []
+        for _ in range(count):
+            blocks.append(DenseLayer(width, conv, norm))
+            width += GROWTH
+        if number == len(LAYERS):
+            blocks.append(Last(width, norm))
+        else:
+            blocks.append(Transition(width, conv, norm))
+            width //= 2
+        parts[f"layer{number}"] = layers.Chain(blocks)
+    return parts, width
 
 
 class DenseLayer(nnx.Module):

@@ -47,7 +47,6 @@ def conv(
     *,
     stride: int = 1,
     bias: bool = False,
-    init: nnx.initializers.Initializer | None = None,
     dtype: str = "float32",
     rngs: nnx.Rngs,
 ) -> Conv:
@@ -60,7 +59,7 @@ def conv(
         strides=stride,
         padding=((pad, pad), (pad, pad)),
         use_bias=bias,
-        kernel_init=init or nnx.initializers.he_normal(),
+        kernel_init=nnx.initializers.he_normal(),
         dtype=dtype,
         rngs=rngs,
     )
@@ -168,8 +167,8 @@ def _windows(length: int, size: int, dtype) -> Float[Array, "size length"]:
 class Stem(nnx.Module):
     """The first layers of ResNet and DenseNet: a quarter of the size, 64 features."""
 
-    def __init__(self, first_kernel: dict[str, Any], conv: Make, norm: Make):
-        self.conv = conv(**first_kernel, outputs=64, kernel=7, stride=2)
+    def __init__(self, conv: Make, norm: Make):
+        self.conv = conv(3, 64, 7, stride=2)
         self.norm = norm(64)
 
     def __call__(self, x: Activations) -> Float[Array, "batch height2 width2 64"]:

@@ -1,16 +1,14 @@
 """Encoders by name."""
 
 import functools
-import inspect
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
-from cloc_jax.encoders import densenet, resnet, small, vgg
+from cloc_jax.encoders import densenet, layers, resnet, small, vgg
 from cloc_jax.encoders.backbone import Backbone
-from cloc_jax.encoders.preprocessing import GREYS, PREPROCESSINGS
+from cloc_jax.encoders.preprocessing import PREPROCESSINGS
 
 
 @runtime_checkable
@@ -41,62 +39,85 @@ class Identity(nnx.Module):
         return features
 
 
-ENCODERS: dict[str, Callable[..., Backbone]] = {
-    "small": small.SmallResNet,
-    "resnet18": functools.partial(resnet.ResNet, "resnet18"),
-    "resnet34": functools.partial(resnet.ResNet, "resnet34"),
-    "resnet50": functools.partial(resnet.ResNet, "resnet50"),
-    "vgg16": functools.partial(vgg.VGG16, "vgg16"),
-    "vgg16_bn": functools.partial(vgg.VGG16, "vgg16_bn"),
-    "densenet121": functools.partial(densenet.DenseNet, "densenet121"),
-}
+SMALL = "small"  # the one that there are no weights for
+ENCODERS = (SMALL, *resnet.BLOCKS, "vgg16", "vgg16_bn", "densenet121")
 
 
-CHOICES = {
-    "dtype": ("float32", "bfloat16"),
-    "grey": GREYS,
-    "pooling": vgg.POOLINGS,
-    "preprocessing": tuple(PREPROCESSINGS),
-    "stride": resnet.STRIDES,
-}
+def build(
+    name: str,
+    *,
+    channels: int,
+    rngs: nnx.Rngs,
+    widths: tuple[int, ...] = (16, 32, 64, 128),
+    pooling: str = "fc",
+    hidden: int = 4096,
+    stride: str = "3x3",
+    epsilon: float = 1e-5,
+    preprocessing: str = "imagenet_rgb",
+    dtype: str = "float32",
+    remat: bool = False,
+) -> Backbone:
+    """The encoder called `name`, with random weights.
 
+    Options of other encoders have no effect, since one configuration has those of all.
 
-def build(name: str, *, channels: int, rngs: nnx.Rngs, **options) -> Backbone:
-    """The encoder called `name`, with those of the options that it takes.
-
-    Options of other encoders are left out, since one configuration has those of all;
-    an option that no encoder has is an error.
+    Args:
+      name: one of ENCODERS.
+      channels: of the images, 1 or 3.
+      rngs: draws the weights.
+      widths: of the four layers of small.
+      pooling: what VGG16 ends in, see `vgg.make_parts`.
+      hidden: width of VGG16's fc6 and fc7; pretrained ones have 4096.
+      stride: which convolution of ResNet-50's bottlenecks strides.
+      epsilon: of the batch norms.
+      preprocessing: how pixels are scaled, except for small.
+      dtype: of the computation.
+      remat: compute activations again for the gradient.
     """
     if name not in ENCODERS:
         raise ValueError(
             f"encoder.name is {name!r}; this version has {', '.join(ENCODERS)}."
         )
-    known = sorted(set[str]().union(*map(options_of, ENCODERS)))
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise ValueError(
-            f"no encoder has the option {', '.join(unknown)}; there are "
-            f"{', '.join(known)}."
-        )
-    own = {key: options[key] for key in options_of(name) if key in options}
-    for key, choices in CHOICES.items():
-        if own.get(key, choices[0]) not in choices:
+    for key, given, choices in (
+        ("dtype", dtype, ("float32", "bfloat16")),
+        ("pooling", pooling, vgg.POOLINGS),
+        ("preprocessing", preprocessing, tuple(PREPROCESSINGS)),
+        ("stride", stride, resnet.STRIDES if name == "resnet50" else ("3x3",)),
+    ):
+        if given not in choices:
             raise ValueError(
-                f"encoder.{key} is {own[key]!r}; use one of {', '.join(choices)}."
+                f"encoder.{key} is {given!r}; use one of {', '.join(choices)}."
             )
-    if own.get("epsilon", 1e-5) <= 0:
-        raise ValueError(f"encoder.epsilon is {own['epsilon']}; it must be above 0.")
-    return ENCODERS[name](channels=channels, rngs=rngs, **own)
-
-
-def options_of(name: str) -> tuple[str, ...]:
-    """The options that an encoder takes."""
-    make = ENCODERS[name]
-    kind: Any = make.func if isinstance(make, functools.partial) else make
-    given = {"self", "architecture", "parts", "features", "channels", "rngs", "options"}
-    return tuple(
-        key
-        for part in kind.__mro__[: kind.__mro__.index(Backbone) + 1]
-        for key in inspect.signature(part.__init__).parameters
-        if key not in given
+    if epsilon <= 0:
+        raise ValueError(f"encoder.epsilon is {epsilon}; it must be above 0.")
+    conv = functools.partial(layers.conv, dtype=dtype, rngs=rngs)
+    norm = functools.partial(layers.norm, epsilon=epsilon, rngs=rngs)
+    if name == SMALL:
+        parts, features = small.make_parts(channels, tuple(widths), conv, norm)
+    elif name in resnet.BLOCKS:
+        parts, features = resnet.make_parts(name, stride, conv, norm)
+    elif name == "densenet121":
+        parts, features = densenet.make_parts(conv, norm)
+    else:
+        linear = functools.partial(
+            nnx.Linear,
+            kernel_init=nnx.initializers.he_normal(),
+            dtype=dtype,
+            rngs=rngs,
+        )
+        given_norm = norm if name == "vgg16_bn" else None
+        parts, features = vgg.make_parts(
+            conv, given_norm, linear if pooling == "fc" else None, hidden
+        )
+    return Backbone(
+        name,
+        parts,
+        features,
+        channels=channels,
+        smallest=1 if name == SMALL else 32,  # below, pooling would leave nothing
+        preprocessing="" if name == SMALL else preprocessing,
+        epsilon=epsilon,
+        stride=stride,
+        dtype=dtype,
+        remat=remat,
     )

@@ -1,64 +1,40 @@
 """ResNet-18, 34 and 50 (He et al., 2016)."""
 
-from typing import Any
-
 import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.backbone import Pretrainable
 
 STRIDES = ("3x3", "1x1")
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 
 
-class ResNet(Pretrainable):
-    """Residual blocks, averaged over the image.
+def make_parts(
+    architecture: str, stride: str, conv: layers.Make, norm: layers.Make
+) -> tuple[dict[str, nnx.Module], int]:
+    """A stem and four layers of residual blocks, and the width of the last.
 
-    Args:
-      architecture: "resnet18", "resnet34" or "resnet50".
-      stride: which convolution of a downsampling bottleneck has its stride: "3x3" as
-        in torchvision ("version 1.5"), or "1x1", the first one, as in the paper and
-        Keras. Shapes do not show it. ResNet-18 and 34 have no such choice.
-      options: those of `Pretrainable`.
+    `stride` is which convolution of a downsampling bottleneck has its stride: "3x3" as
+    in torchvision ("version 1.5"), or "1x1", the first one, as in the paper and Keras.
+    Shapes do not show it. ResNet-18 and 34 have no such choice.
     """
-
-    def __init__(
-        self, architecture: str, *, stride: str = "3x3", rngs: nnx.Rngs, **options: Any
-    ):
-        is_deep = architecture == "resnet50"
-        if stride != STRIDES[0] and not is_deep:
-            raise ValueError(
-                f"encoder.stride is {stride!r}; {architecture} has {STRIDES[0]}."
-            )
-        super().__init__(
-            architecture=architecture,
-            parts=("stem", "layer1", "layer2", "layer3", "layer4"),
-            features=2048 if is_deep else 512,
-            **options,
-        )
-        self.stride = stride
-        conv, norm = self.layer_makers(rngs)
-
-        def layer(inputs: int, width: int, count: int, step: int) -> layers.Chain:
-            blocks: list[Basic | Bottleneck] = []
-            for first in [step] + [1] * (count - 1):
-                if is_deep:
-                    steps = (first, 1) if stride == "1x1" else (1, first)
-                    blocks.append(Bottleneck(inputs, width, steps, conv, norm))
-                else:
-                    blocks.append(Basic(inputs, width, first, conv, norm))
-                inputs = width * expansion
-            return layers.Chain(blocks)
-
-        expansion = 4 if is_deep else 1
-        counts = BLOCKS[architecture]
-        self.stem = layers.Stem(self.first_kernel(), conv, norm)
-        self.layer1 = layer(64, 64, counts[0], 1)
-        self.layer2 = layer(64 * expansion, 128, counts[1], 2)
-        self.layer3 = layer(128 * expansion, 256, counts[2], 2)
-        self.layer4 = layer(256 * expansion, 512, counts[3], 2)
+    is_deep = architecture == "resnet50"
+    parts: dict[str, nnx.Module] = {"stem": layers.Stem(conv, norm)}
+    inputs = 64
+    for number, count in enumerate(BLOCKS[architecture], 1):
+        width = 32 * 2**number
+        blocks: list[Basic | Bottleneck] = []
+        for index in range(count):
+            step = 2 if number > 1 and index == 0 else 1
+            if is_deep:
+                steps = (step, 1) if stride == "1x1" else (1, step)
+                blocks.append(Bottleneck(inputs, width, steps, conv, norm))
+            else:
+                blocks.append(Basic(inputs, width, step, conv, norm))
+            inputs = 4 * width if is_deep else width
+        parts[f"layer{number}"] = layers.Chain(blocks)
+    return parts, inputs
 
 
 class Basic(nnx.Module):

@@ -1,62 +1,44 @@
 """VGG16 (Simonyan and Zisserman, 2015), plain or with batch norm."""
 
-import functools
-from typing import Any
-
 import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.backbone import Pretrainable
 
 POOLINGS = ("fc", "average")
 WIDTHS = (64, 128, 256, 512, 512)
 CONVOLUTIONS = (2, 2, 3, 3, 3)
 
 
-class VGG16(Pretrainable):
-    """Five blocks of 3x3 convolutions, then two fully connected layers or an average.
+def make_parts(
+    conv: layers.Make,
+    norm: layers.Make | None,
+    linear: layers.Make | None,
+    hidden: int,
+) -> tuple[dict[str, nnx.Module], int]:
+    """Five blocks of 3x3 convolutions and what follows, and the width of the last.
 
     The original drops out half of the fully connected layers' values in training. Here
     nothing is dropped: images are compared by their embeddings, which would then
     differ between two looks at one image.
 
     Args:
-      architecture: "vgg16" or "vgg16_bn", which has batch norm after convolutions.
-      pooling: "fc" for 7x7 average pooling and the layers fc6 and fc7, 4096 features;
-        "average" for the mean over the image, 512 features, a tenth of the parameters.
-      hidden: width of fc6 and fc7; pretrained ones have 4096.
-      options: those of `Pretrainable`.
+      conv: makes a convolution.
+      norm: makes the batch norms after convolutions; None for none.
+      linear: makes fc6 and fc7 behind 7x7 average pooling; None for the mean over the
+        image, 512 features, a tenth of the parameters.
+      hidden: width of fc6 and fc7.
     """
-
-    def __init__(
-        self,
-        architecture: str,
-        *,
-        pooling: str = "fc",
-        hidden: int = 4096,
-        rngs: nnx.Rngs,
-        **options: Any,
-    ):
-        is_full = pooling == "fc"
-        parts = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
-        super().__init__(
-            architecture=architecture,
-            parts=parts if is_full else parts[:-1],
-            features=hidden if is_full else WIDTHS[-1],
-            **options,
-        )
-        self.pooling = pooling
-        conv, norm = self.layer_makers(rngs)
-        conv = functools.partial(conv, bias=True)
-        first = self.first_kernel()
-        for part, width, count in zip(parts[:-1], WIDTHS, CONVOLUTIONS, strict=True):
-            kind = norm if architecture == "vgg16_bn" else None
-            setattr(self, part, Block(first, width, count, conv, kind))
-            first = {"inputs": width}
-        if is_full:
-            self.layer5 = FullyConnected(WIDTHS[-1], hidden, self.dtype, rngs=rngs)
+    parts: dict[str, nnx.Module] = {}
+    inputs = 3
+    for number, (width, count) in enumerate(zip(WIDTHS, CONVOLUTIONS, strict=True)):
+        part = f"layer{number}" if number else "stem"
+        parts[part] = Block(inputs, width, count, conv, norm)
+        inputs = width
+    if linear is None:
+        return parts, inputs
+    return parts | {"layer5": FullyConnected(inputs, hidden, linear)}, hidden
 
 
 class Block(nnx.Module):
@@ -64,14 +46,14 @@ class Block(nnx.Module):
 
     def __init__(
         self,
-        first: dict,
+        inputs: int,
         width: int,
         count: int,
         conv: layers.Make,
         norm: layers.Make | None,
     ):
-        sources = [first] + [{"inputs": width}] * (count - 1)
-        self.convs = nnx.List(conv(**s, outputs=width, kernel=3) for s in sources)
+        sources = [inputs] + [width] * (count - 1)
+        self.convs = nnx.List(conv(n, width, 3, bias=True) for n in sources)
         self.norms = nnx.List(norm(width) for _ in sources) if norm else None
 
     def __call__(
@@ -86,13 +68,7 @@ class Block(nnx.Module):
 class FullyConnected(nnx.Module):
     """7x7 average pooling for any size, then fc6 and fc7, each with a ReLU."""
 
-    def __init__(self, inputs: int, hidden: int, dtype: str, *, rngs: nnx.Rngs):
-        linear = functools.partial(
-            nnx.Linear,
-            kernel_init=nnx.initializers.he_normal(),
-            dtype=dtype,
-            rngs=rngs,
-        )
+    def __init__(self, inputs: int, hidden: int, linear: layers.Make):
         self.fc6 = linear(7 * 7 * inputs, hidden)
         self.fc7 = linear(hidden, hidden)
 

@@ -18,15 +18,14 @@ import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from cloc_jax.runtime import environment, errors
+from cloc_jax.runtime import errors
 
 PART = ".part"  # suffix of what is being written
 KEY = "integrity"  # of the checksum in a JSON object
 SEAL = "checksums.json"  # in a sealed folder
 
 MEBIBYTE = 2**20
-_GIBIBYTE = 2**30
-UNPACKED_LIMIT = "CLOC_UNPACKED_GIB"  # environment variable
+UNPACKED_LIMIT = 4 * 2**30  # bytes that one packed file may unpack to
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -255,30 +254,11 @@ def _check_regular(path: str | pathlib.Path, status: os.stat_result) -> None:
     )
 
 
-# --- packed files: a few kilobytes can unpack to terabytes ---
-
-
-def unpacked_limit() -> int:
-    """Bytes that one file may unpack to."""
-    gibibytes = environment.positive_number(UNPACKED_LIMIT, 4.0, "GiB")
-    return int(gibibytes * _GIBIBYTE)
-
-
-def check_unpacked(size: int, where: str | pathlib.Path) -> None:
-    """TooLarge where so many bytes, unpacked from a file, are beyond the limit."""
-    if size > unpacked_limit():
-        raise TooLarge(
-            f"{where} unpacks to {size / _GIBIBYTE:,.2f} GiB or more, beyond the limit "
-            f"of {unpacked_limit() / _GIBIBYTE:g} GiB that guards memory; get another "
-            f"file, or raise the limit with the environment variable {UNPACKED_LIMIT} "
-            "if you trust it."
-        )
-
-
 def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:
-    """The same for a zip archive, such as .npz, by what its members say they hold.
+    """TooLarge where a zip archive, such as .npz, unpacks to more than the limit.
 
-    No member gives more than it says. What is no archive is left to its reader.
+    A few kilobytes can unpack to terabytes; no member gives more than it says. What is
+    no archive is left to its reader.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -288,4 +268,8 @@ def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:
     finally:
         if hasattr(file, "seek"):
             file.seek(0)
-    check_unpacked(size, where)
+    if size > UNPACKED_LIMIT:
+        raise TooLarge(
+            f"{where} unpacks to {size / 2**30:,.2f} GiB, beyond the limit of "
+            f"{UNPACKED_LIMIT / 2**30:g} GiB that guards memory; get another file."
+        )

@@ -27,7 +27,7 @@ from cloc_jax.config import (
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.registry import Identity
+from cloc_jax.encoders.registry import SMALL, Identity
 from cloc_jax.encoders.weights import filling, weight_files
 from cloc_jax.runtime import (
     checkpoint,
@@ -78,8 +78,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 def weights_of(config: ConfigDict) -> filling.Weights | None:
     """The weights that the configuration names; None to start at random."""
     name, source = config.encoder.name, config.encoder.weights
-    has_weights = "preprocessing" in encoders.options_of(name)
-    if source == "random" or not (source or has_weights):
+    if source == "random" or not source and name == SMALL:
         return None
     if not source:
         raise ValueError(
@@ -208,7 +207,6 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
     options = {
         "widths": settings.widths,
         "pooling": settings.pooling,
-        "grey": settings.channels,
         "dtype": settings.dtype,
         "remat": settings.remat,
     }
@@ -262,7 +260,7 @@ def _trunk(
             else checkpoint.compiled_model(random)()
         )
     settings = config.encoder
-    names = "name stride epsilon preprocessing channels dtype pooling widths"
+    names = "name stride epsilon preprocessing dtype pooling widths"
     decides = {name: settings[name] for name in names.split()}
     return kept_features.Trunk(
         encoder, part, mesh, dtype=kept_dtype(config), settings=decides

@@ -19,7 +19,6 @@ RESOLVE = f"/{NAME}/resolve/main/model.safetensors"
 STORE = "/store/blob"
 CONTENT = bytes(range(256)) * 300
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-OTHER = "ab" * 32
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -106,26 +105,14 @@ def test_fetches_once(server, tmp_path):
     assert tmp_path / "hub" in path.parents
     server.requests.clear()
     assert fetch(server, tmp_path) == path
-    assert fetch(server, tmp_path, f"{NAME}@sha256:{SHA256}") == path
     assert server.requests == []
-    with pytest.raises(ValueError, match="was asked for"):
-        fetch(server, tmp_path, f"{NAME}@sha256:{OTHER}")
-    assert path.read_bytes() == CONTENT  # a wrong pin costs nothing
     path.write_bytes(b"damaged")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_pinned_checksum(server, tmp_path):
-    pinned = f"{NAME}@sha256:{OTHER}"
-    fails(server, tmp_path, f"{SHA256} now, but {OTHER} was asked for", pinned)
-    server.serve(tag="a" * 40)  # not a checksum, so the content decides
-    fails(server, tmp_path, f"sha256 {SHA256} instead of {OTHER}", pinned)
-    assert fetch(server, tmp_path, f"{NAME}@sha256:{SHA256}").read_bytes() == CONTENT
-
-
 def test_other_bytes_than_the_hub_states(server, tmp_path):
     server.serve(CONTENT[:-1] + b"!")
-    fails(server, tmp_path, f"instead of {SHA256}; nothing was kept")
+    fails(server, tmp_path, "do not match the hub's sha256; nothing was kept")
 
 
 def test_a_broken_transfer(server, tmp_path, at_once):
@@ -138,38 +125,6 @@ def test_a_silent_server(server, tmp_path, at_once):
     fails(server, tmp_path, "was not downloaded .*timed out.*try again")
 
 
-@pytest.mark.parametrize("part", ["head", "body"])
-def test_a_server_that_drips(tmp_path, monkeypatch, server, part):
-    """Single reads never wait long, but all of it would take forever."""
-    monkeypatch.setenv(download.LIMIT, "0.5")
-    done = threading.Event()
-
-    def drip(self):
-        self.server.requests.append((self.path, None))
-        if part == "body" and self.path == RESOLVE:
-            return whole(self)
-        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        if part == "body":
-            self.wfile.write(b"Content-Length: 76800\r\n\r\n")
-        else:
-            self.wfile.write(b"X-Slow: ")
-        while not done.wait(0.02):
-            self.wfile.write(b"x")
-
-    whole = Handler.do_GET
-    monkeypatch.setattr(Handler, "do_GET", drip)
-    monkeypatch.setattr(Handler, "do_HEAD", drip)
-    try:
-        fails(
-            server, tmp_path, f"more than 0.5 s; the variable {download.LIMIT} raises"
-        )
-    finally:
-        done.set()
-    monkeypatch.setenv(download.LIMIT, "soon")
-    with pytest.raises(ValueError, match="is 'soon'; give a number of seconds"):
-        fetch(server, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("status", "message"),
     [(404, "timm/vgg16"), (401, "HF_TOKEN"), (403, "HF_TOKEN"), (500, "try again")],
@@ -179,12 +134,11 @@ def test_errors_of_the_hub(server, tmp_path, status, message):
     fails(server, tmp_path, f"{NAME}.*{status}.*{message}")
 
 
-def test_no_network(server, tmp_path, monkeypatch):
+def test_no_network(server, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}/")
-        with pytest.raises(ValueError, match="refused.*give its path"):
-            download.fetch(NAME, cache=tmp_path)
+        server.address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        fails(server, tmp_path, "refused.*give its path")
 
 
 def test_the_token_goes_to_the_hub_only(server, tmp_path, monkeypatch):
@@ -209,16 +163,13 @@ assert constants.HF_HUB_DISABLE_TELEMETRY and constants.HF_HUB_DISABLE_XET
         capture_output=True,
         text=True,
     )
-    said = f"  downloading the weights {NAME} from {server.address}, once, into "
-    said += f"{tmp_path / 'hub'}\n{len(CONTENT)}\n"
+    said = f"  downloading {server.address}{RESOLVE}, once, into {tmp_path / 'hub'}\n"
+    said += f"{len(CONTENT)}\n"
     assert (process.stdout, process.stderr) == (said, "")
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["resnet50", "a/b/c", "../b", "a/..", "a/b@sha256:12", "a/b c", "/a/b", "a/b?c"],
+    "name", ["resnet50", "a/b/c", "../b", "a/..", "a/b c", "/a/b", "a/b?c"]
 )
-def test_what_is_no_name(tmp_path, name):
+def test_what_is_no_name(name):
     assert not download.is_name(name)
-    with pytest.raises(ValueError, match="is no name on the hub"):
-        download.fetch(name, cache=tmp_path, endpoint="http://127.0.0.1:9")

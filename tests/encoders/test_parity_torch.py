@@ -277,6 +277,34 @@ def test_the_stride_of_a_bottleneck():
     check_step(weights, (75, 58), step_reference(net), train=True)
 
 
+@pytest.mark.slow
+def test_trained_weights(shared):
+    """The stride, the pixels and the epsilon of weights that Keras trained."""
+    path = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"
+    weights = filling.load(str(path))
+    net = ResNet("resnet50", stride="1x1").eval()
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point():
+            values = weights.tensors[torchvision_name(name)].astype(np.float32)
+            tensor.copy_(torch.from_numpy(values))
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1.001e-5
+    pictures = images((120, 200), batch=3)
+    caffe = pictures[..., ::-1] - np.array([[[[103.939, 116.779, 123.68]]]])
+    x = torch.from_numpy(caffe.transpose(0, 3, 1, 2).astype(np.float32))
+    expected = net(x).detach().numpy()
+
+    def error_with(weights, pictures):
+        return error(features(encoder(weights), pictures)[0], expected)
+
+    assert error_with(weights, pictures) < FLOAT32
+    assert error_with(weights, pictures[..., ::-1]) > 100 * FLOAT32
+    for wrong in ({"stride": "3x3"}, {"preprocessing": "imagenet_rgb"}):
+        said = weights._replace(metadata=weights.metadata | wrong)
+        assert error_with(said, pictures) > 100 * FLOAT32
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (7, 7), (8, 13), (16, 20)])
 def test_adaptive_average_pool(size):
     x = np.random.default_rng(0).normal(size=(2, *size, 3)).astype(np.float32)

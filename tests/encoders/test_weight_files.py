@@ -1,29 +1,22 @@
-"""Every format of weights, in files that the tests write themselves."""
+"""Files of weights that the tests write themselves, and the job that converts them."""
 
-import importlib.util
+import io
 import os
 import pickle
-import subprocess
+import shutil
 import sys
 import zipfile
 
-import h5py
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+from launching import launch
+from references import random_weights
 
-from cloc_jax.encoders.weights import filling, weight_files
+from cloc_jax.cli import images
+from cloc_jax.encoders.weights import download, filling, weight_files
 from cloc_jax.runtime import files
-
-KERAS = {
-    "conv1/kernel": np.arange(54, dtype=np.float32).reshape(3, 3, 3, 2),
-    "conv1/bias": np.array([1, 2], np.float32),
-    "bn_conv1/gamma": np.array([3, 4], np.float32),
-    "bn_conv1/beta": np.array([5, 6], np.float32),
-    "bn_conv1/moving_mean": np.array([7, 8], np.float32),
-    "bn_conv1/moving_variance": np.array([9, 10], np.float32),
-}
 
 
 def same(found, wanted):
@@ -33,9 +26,6 @@ def same(found, wanted):
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
-# ------------------------------------------------------------------ safetensors
-
-
 def test_safetensors_keeps_types_and_metadata(tmp_path):
     tensors = {
         "half": np.array([1, 2.5], np.float16),
@@ -43,23 +33,11 @@ def test_safetensors_keeps_types_and_metadata(tmp_path):
         "brain": np.array([1, -3], ml_dtypes.bfloat16),
         "count": np.array(7),
     }
-    path = tmp_path / "x.safetensors"
-    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt", "a": "b"})
-    raw = weight_files.read(path)
-    same(raw.tensors, tensors | {"brain": np.array([1, -3], np.float32)})
-    assert raw.metadata == {
-        "format": "safetensors",
-        "a": "b",
-        "source": "x.safetensors",
-        "sha256": files.sha256(path),
-    }
-
-
-def test_a_converted_file_keeps_where_it_came_from(tmp_path):
-    path = tmp_path / "x.safetensors"
-    origin = {"source": "elsewhere", "sha256": "0" * 64}
-    weight_files.write(path, {"a": np.ones(1)}, origin)
-    assert weight_files.read(path).metadata == origin | {"format": "safetensors"}
+    path = tmp_path / "x.bin"  # known by its content
+    safetensors.numpy.save_file(tensors, path, metadata={"a": "b"})
+    found, said = weight_files.read(path)
+    same(found, tensors | {"brain": np.array([1, -3], np.float32)})
+    assert said == {"a": "b", "source": "x.bin", "sha256": files.sha256(path)}
 
 
 # ------------------------------------------------------------------------ torch
@@ -82,16 +60,15 @@ def test_torch_state_dicts(tmp_path, torch, is_zip, nest):
     saved = {nest: state, "epoch": 3} if nest else state
     path = tmp_path / "x.pth"
     torch.save(saved, path, _use_new_zipfile_serialization=is_zip)
-    raw = weight_files.read(path)
+    tensors, said = weight_files.read(path)
     wanted = {
         "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
         "a.bias": np.array([1.5, 2], np.float32),
         "half": np.ones(2, np.float16),
         "count": np.array(3),
     }
-    same(raw.tensors, wanted)
-    assert raw.metadata["format"] == "torch"
-    assert raw.metadata["sha256"] == files.sha256(path)
+    same(tensors, wanted)
+    assert said["sha256"] == files.sha256(path)
 
 
 class Trap:
@@ -120,258 +97,153 @@ def test_no_pickle_is_executed(tmp_path, torch, writer):
         assert trap.path.exists()
 
 
-def test_without_torch_says_what_to_install(tmp_path, torch, monkeypatch):
-    torch.save({"a": torch.ones(1)}, tmp_path / "x.pth")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match="pip install torch"):
-        weight_files.read(tmp_path / "x.pth")
+def test_what_torch_files_are_refused_for(tmp_path, torch, monkeypatch):
+    path = tmp_path / "x.pth"
 
-
-def test_a_file_without_tensors(tmp_path, torch):
-    torch.save({"epoch": 3}, tmp_path / "x.pth")
-    with pytest.raises(ValueError, match="holds no tensors"):
-        weight_files.read(tmp_path / "x.pth")
-
-
-# ------------------------------------------------------------------------ Keras
-
-
-def write_named(path, tensors, spell=lambda layer, variable: f"{layer}/{variable}:0"):
-    """As Keras 1 and 2 write weights: names in attributes, one group per layer."""
-    layers = {}
-    for name in tensors:
-        layer, variable = name.rsplit("/", 1)
-        layers.setdefault(layer, []).append(variable)
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [b"input_1", *(layer.encode() for layer in layers)]
-        file.create_group("input_1").attrs["weight_names"] = []
-        for layer, variables in layers.items():
-            group = file.create_group(layer)
-            names = [spell(layer, variable) for variable in variables]
-            # Long lists are cut into parts.
-            group.attrs["weight_names0"] = [name.encode() for name in names[:1]]
-            group.attrs["weight_names1"] = [name.encode() for name in names[1:]]
-            for name, variable in zip(names, variables, strict=True):
-                group[name] = tensors[f"{layer}/{variable}"]
-
-
-def write_numbered(path, layers, *, named):
-    """As save_weights writes: layers are (kind and count, name, arrays)."""
-    with h5py.File(path, "w") as file:
-        file.create_group("vars").attrs["name"] = "model"
-        file.create_group("layers/activation/vars").attrs["name"] = "relu"
-        file["optimizer/vars/0"] = np.array(5)
-        for kind, name, arrays in layers:
-            group = file.create_group(f"layers/{kind}/vars")
-            if named:
-                group.attrs["name"] = name
-            for number, array in enumerate(arrays):
-                group[str(number)] = array
-
-
-def test_keras_h5(tmp_path):
-    path = tmp_path / "x.h5"
-    write_named(path, KERAS)
-    raw = weight_files.read(path)
-    same(raw.tensors, KERAS)
-    assert raw.metadata["format"] == "keras h5"
-
-
-def test_keras_h5_of_a_whole_model_and_of_layers_with_slashes(tmp_path):
-    tensors = {"conv1/conv/kernel": np.ones((1, 1, 3, 2), np.float32)}
-    write_named(tmp_path / "weights.h5", tensors)
-    with (
-        h5py.File(tmp_path / "weights.h5") as weights,
-        h5py.File(tmp_path / "x.h5", "w") as whole,
-    ):
-        weights.copy(weights, whole, "model_weights")
-    same(weight_files.read(tmp_path / "x.h5").tensors, tensors)
-
-
-def test_keras_3_names_its_layers(tmp_path):
-    arrays = list(KERAS.values())
-    layers = [
-        ("conv2d_4", "conv1", arrays[:2]),
-        ("batch_normalization", "bn_conv1", arrays[2:]),
-    ]
-    path = tmp_path / "x.weights.h5"
-    write_numbered(path, layers, named=True)
-    raw = weight_files.read(path)
-    same(raw.tensors, KERAS)
-    assert raw.metadata["format"] == "keras weights.h5"
-
-
-def test_keras_bfloat16(tmp_path):
-    value = np.array([[1, -2.5]], ml_dtypes.bfloat16)
-    with h5py.File(tmp_path / "x.weights.h5", "w") as file:
-        group = file.create_group("layers/dense/vars")
-        group.attrs["name"] = "fc"
-        group.create_dataset("0", data=value.view("V2")).attrs["dtype"] = "bfloat16"
-    raw = weight_files.read(tmp_path / "x.weights.h5")
-    same(raw.tensors, {"fc/kernel": value.astype(np.float32)})
-
-
-def test_keras_files_that_cannot_be_read(tmp_path):
-    path = tmp_path / "x.weights.h5"
-
-    def fails(message, layers, named):
-        write_numbered(path, layers, named=named)
+    def refused(message):
         with pytest.raises(ValueError, match=message):
             weight_files.read(path)
 
-    one = np.ones(1, np.float32)
-    fails("does not name its layers", [("conv2d", "a", [one])], False)
-    fails("of kind embedding", [("embedding", "a", [one])], True)
-    fails(
-        "3 variables in layers/batch_normalization",
-        [("batch_normalization", "a", [one] * 3)],
-        True,
-    )
-    twice = [("conv2d", "a", [one]), ("conv2d_1", "a", [one])]
-    fails("two layers with one name", twice, True)
-    fails("has no weights", [], True)
-
-
-def test_hdf5_does_not_read_other_files(tmp_path):
-    write_named(tmp_path / "other.h5", {"a/kernel": np.ones(1, np.float32)})
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.attrs["layer_names"] = [b"a"]
-        file.create_group("a").attrs["weight_names"] = [b"a/kernel:0"]
-        file["a/a/kernel:0"] = h5py.ExternalLink("other.h5", "/a/a/kernel:0")
-    with pytest.raises(ValueError, match="points at another file"):
-        weight_files.read(tmp_path / "x.h5")
-
-
-KERAS_SCRIPT = """
-import h5py, keras
-from keras.src.legacy.saving import legacy_h5_format
-
-for name in ("ResNet50", "DenseNet121"):  # VGG16 has half a gigabyte
-    options = {"input_shape": (32, 32, 3), "weights": None}
-    model = getattr(keras.applications, name)(**options)
-    model.save_weights(name + ".weights.h5")
-    model.save(name + ".h5")
-    with h5py.File(name + "-legacy.h5", "w") as file:
-        legacy_h5_format.save_weights_to_hdf5_group(file, model)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("keras"), reason="needs Keras")
-def test_files_that_keras_wrote(tmp_path):
-    subprocess.run(
-        [sys.executable, "-c", KERAS_SCRIPT],
-        cwd=tmp_path,
-        env=os.environ | {"KERAS_BACKEND": "jax", "XLA_FLAGS": ""},
-        check=True,
-    )
-    for name in ("ResNet50", "DenseNet121"):
-        new = weight_files.read(tmp_path / f"{name}.weights.h5")
-        assert filling.canonical(*new).metadata["architecture"] == name.lower()
-        for other in (f"{name}.h5", f"{name}-legacy.h5"):
-            same(weight_files.read(tmp_path / other).tensors, new.tensors)
+    torch.save({"epoch": 3}, path)
+    refused("holds no tensors")
+    torch.save({"a": torch.eye(3).to_sparse()}, path)
+    refused("of types that cannot be read")
+    file = io.BytesIO()
+    torch.save({"a": torch.zeros(4)}, file)
+    packed = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w", packed) as new:
+        for name in old.namelist():
+            is_tensor = name.endswith("data/0")
+            new.writestr(name, bytes(2**24) if is_tensor else old.read(name))
+    monkeypatch.setattr(files, "UNPACKED_LIMIT", 2**22)
+    refused("x.pth unpacks to .* beyond the limit")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refused("pip install torch")
 
 
 # -------------------------------------------------------------- files in general
 
 
-def test_a_missing_file_says_how_to_get_weights(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught:
-        weight_files.read(tmp_path / "none.safetensors")
-    for way in (
-        "none.safetensors",
-        ".pth",
-        "timm/resnet50.tv_in1k",
-        "encoder.weights=random",
-    ):
-        assert way in str(caught.value)
-
-
-@pytest.mark.parametrize("form", ["safetensors", "pth", "legacy.pth", "h5"])
+@pytest.mark.parametrize("form", ["safetensors", "pth", "legacy.pth"])
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.99])
 def test_truncated_files(tmp_path, form, kept):
     path = tmp_path / f"x.{form}"
     values = np.random.default_rng(0).normal(size=3000).astype(np.float32)
     if form == "safetensors":
         safetensors.numpy.save_file({"a": values}, path)
-    elif form.endswith("pth"):
+    else:
         torch = pytest.importorskip("torch")
         state = {"a": torch.from_numpy(values)}
         torch.save(state, path, _use_new_zipfile_serialization=form == "pth")
-    else:
-        write_named(path, {"a/kernel": values})
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * kept)])
-    message = "is cut short or damaged" if kept else "is empty; get it again"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="is cut short|begins with b''"):
         weight_files.read(path)
 
 
-@pytest.mark.parametrize("name", ["x.bin", "x.h5", "x"])
-@pytest.mark.parametrize("content", [b"<!DOCTYPE html><html>", b"version https://git"])
-def test_unknown_formats(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=r"begins with b'.*safetensors, PyTorch"):
-        weight_files.read(tmp_path / name)
+def test_unknown_formats_and_missing_files(tmp_path):
+    path = tmp_path / "x.pth"
+    path.write_bytes(b"<!DOCTYPE html><html>")
+    with pytest.raises(ValueError, match=r"begins with b'.*safetensors and PyTorch"):
+        weight_files.read(path)
+    with pytest.raises(
+        FileNotFoundError, match="no .*none.pth.*encoder.weights=random"
+    ):
+        weight_files.read(tmp_path / "none.pth")
 
 
-def test_a_format_is_known_by_its_content(tmp_path):
-    tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    safetensors.numpy.save_file(tensors, tmp_path / "x.bin")
-    same(weight_files.read(tmp_path / "x.bin").tensors, tensors)
-
-
-def test_a_whole_keras_model_says_what_to_save(tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.keras", "w") as archive:
-        archive.writestr("model.weights.h5", b"")
-    with pytest.raises(ValueError, match="save_weights"):
-        weight_files.read(tmp_path / "x.keras")
-
-
-# ---------------------------------------------------------------------- writing
-
-
-def weights(**tensors):
-    return filling.Weights(tensors, {"architecture": "x", "licence": "y"})
-
-
-def test_what_is_written_is_read(tmp_path):
-    given = weights(
-        turned=np.arange(6, dtype=np.float16).reshape(2, 3).T,  # not as it lies
-        count=np.array(3),
-    )
+def test_what_is_written_is_read_and_not_written_over(tmp_path):
+    tensors = {
+        "turned": np.arange(6, dtype=np.float16).reshape(2, 3).T,  # not as it lies
+        "count": np.array(3),
+    }
+    said = {"source": "elsewhere", "sha256": "0" * 64}
     path = tmp_path / "new" / "x.safetensors"
-    weight_files.write(path, *given)
-    raw = weight_files.read(path)
-    same(raw.tensors, given.tensors)
-    assert raw.metadata["licence"] == "y"
+    weight_files.write(path, tensors, said)
+    found, metadata = weight_files.read(path)
+    same(found, tensors)
+    assert metadata == said
+    with pytest.raises(FileExistsError, match="x.safetensors exists; give another"):
+        weight_files.write(path, {"a": np.ones(1)}, said)
     assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
 
 
-def test_nothing_is_written_over(tmp_path):
-    path = tmp_path / "x.safetensors"
-    weight_files.write(path, *weights(a=np.ones(2, np.float32)))
-    before = path.read_bytes(), path.stat().st_mtime_ns
-    weight_files.write(path, *weights(a=np.ones(2, np.float32)))
-    for other in (
-        weights(a=np.zeros(2, np.float32)),
-        weights(a=np.ones(2, np.float16)),
-        weights(b=np.ones(2, np.float32)),
-        filling.Weights({"a": np.ones(2, np.float32)}, {"architecture": "z"}),
+# ---------------------------------------------------------- loading and converting
+
+
+@pytest.fixture(scope="module")
+def resnet18():
+    """Tensors of torchvision's ResNet-18."""
+    classifier = {"fc.weight": np.zeros((1000, 512)), "fc.bias": np.zeros(1000)}
+    tensors = random_weights("resnet18").tensors | classifier
+    return {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+
+
+@pytest.fixture
+def file(tmp_path, resnet18):
+    path = tmp_path / "net.safetensors"
+    safetensors.numpy.save_file(resnet18, path)
+    return path
+
+
+def test_load_a_name(file, tmp_path, monkeypatch):
+    asked = []
+
+    def fetch(name, *, cache):
+        asked.append(name)
+        return file
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.chdir(tmp_path)
+    loaded = filling.load("timm/resnet18.tv_in1k")
+    assert loaded.metadata["source"] == "Hugging Face hub, timm/resnet18.tv_in1k"
+    with pytest.raises(ValueError, match="tv_in1k: .*resnet18.*resnet50"):
+        filling.load("timm/resnet18.tv_in1k", architecture="resnet50")
+    asked.clear()
+    # What is here, or is meant to be, is not asked for.
+    (tmp_path / "timm").mkdir()
+    shutil.copy(file, tmp_path / "timm" / "resnet18.tv_in1k")
+    here = filling.load("timm/resnet18.tv_in1k")
+    assert here.metadata["source"] == "resnet18.tv_in1k"
+    for source in ("timm/other", "owner/net.safetensors", "owner/net.PTH", "net", "."):
+        with pytest.raises((ValueError, OSError), match="no |a folder"):
+            filling.load(source)
+    assert asked == []
+
+
+def test_convert_says_what_it_wrote(file, resnet18, tmp_path, capsys):
+    target = tmp_path / "new.safetensors"
+    assert images.weights(str(file), str(target), preprocessing="caffe_bgr") == 0
+    printed = dict(
+        line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()
+    )
+    assert printed == {
+        "file": str(target),
+        "architecture": "resnet18",
+        "stride": "3x3",
+        "preprocessing": "caffe_bgr",
+        "bn_eps": "1e-5",
+        "source": "net.safetensors",
+        "licence": "unknown",
+        "sha256": files.sha256(file),
+        "tensors": "102, 11.7M numbers",
+    }
+    again = filling.load(str(target))
+    assert again.metadata["sha256"] == files.sha256(file)  # of the first file
+    assert again.metadata["preprocessing"] == "caffe_bgr"
+    same(again.tensors, resnet18)
+
+
+def test_misuse_of_the_job(file, tmp_path):
+    arguments = ["--from=net.safetensors", "--config.seed=1"]
+    process = launch("weights", *arguments, cwd=tmp_path)
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: weights uses no settings")
+    for source, target, message in (
+        ("none.pth", "a.safetensors", "there is no none.pth. Weights can"),
+        ("", "a.safetensors", "weights needs --from="),
+        (str(file), "a.pth", "ends in .safetensors"),
     ):
-        with pytest.raises(FileExistsError, match="exists and holds something else"):
-            weight_files.write(path, *other)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    path.write_text("no weights at all")
-    with pytest.raises(FileExistsError):
-        weight_files.write(path, *weights(a=np.ones(2, np.float32)))
-
-
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(ValueError, match="cannot be written .No space left"):
-        weight_files.write(tmp_path / "x.safetensors", *weights(a=np.ones(1)))
-    assert list(tmp_path.iterdir()) == []
+        with pytest.raises((ValueError, OSError), match=message):
+            filling.convert(source, target)
+    assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
