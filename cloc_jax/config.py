@@ -92,10 +92,7 @@ def default_config() -> ConfigDict:
     # file name, so that no patient is in two splits that are carved.
     config.data.group_pattern = ""
     config.data.fold = 0  # adience, hid: which of five folds is the test part
-    config.data.subset = ""  # adience: "frontal" for its near-frontal faces only
     config.data.bin = 1  # clap2015: years per class, 1 to 5
-    # clap2015: table of eye positions to align faces by; "" for aligned faces.
-    config.data.landmarks = ""
     # Training labels made wrong: ("1>2:0.6",) calls 60% of rank 1 rank 2.
     config.data.relabel = ()
     # A number above 0 permutes the training labels at random, by that number: a

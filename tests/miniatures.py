@@ -98,12 +98,12 @@ def idrid(root: pathlib.Path) -> pathlib.Path:
 
 
 def adience(root: pathlib.Path) -> pathlib.Path:
-    """Five folds of three users each; odd ages, a frontal subset, a missing face."""
+    """Five folds of three users each; odd ages, a face that is named twice."""
     root = root / "AdienceBenchmark"
     face = 0
     odd = ["35", "(38, 42)", "None", "(8, 23)", ""]
     for fold in range(5):
-        rows, frontal = [], []
+        rows = []
         for user in range(3):
             user_id = f"{10000000 + 10 * fold + user}@N0{user}"
             for i, age in enumerate([*AGES, odd[fold]]):
@@ -111,39 +111,29 @@ def adience(root: pathlib.Path) -> pathlib.Path:
                 image = f"{1000 + face}_{fold}{user}_o.jpg"
                 row = f"{user_id}\t{image}\t{face}\t{age}\tm\t0\t0\t9\t9\t0\t0\t1"
                 rows.append(row)
-                if user < 2 and i % 9 != 8:
-                    frontal.append(row)
                 name = f"landmark_aligned_face.{face}.{image}"
                 picture(root / "aligned" / user_id / name, face, (30, 30))
                 other = root / "aligned" / user_id / f"coarse_tilt_aligned_face.{image}"
                 if not i:
                     picture(other, face)
         rows.append(rows[0])  # named twice
-        for name, lines in (("", rows), ("frontal_", frontal)):
-            text = "\n".join([ADIENCE_HEADER, *lines, ""])
-            write(root / f"fold_{name}{fold}_data.txt", text)
+        text = "\n".join([ADIENCE_HEADER, *rows, ""])
+        write(root / f"fold_{fold}_data.txt", text)
     return root
 
 
 def clap2015(root: pathlib.Path) -> pathlib.Path:
-    """Lists with and without a header, one inside the folder of its images."""
     root = root / "clap"
     ages = {"train": [3, 4, 5, 8, 8, 9, 20, 21, 40, 41], "val": [3, 9], "test": [5, 40]}
-    folders = {"train": "Train", "val": "Validation", "test": "Test"}
     number = 0
-    lines: dict[str, list[str]] = {}
     for split, some in ages.items():
+        lines = []
         for age in some:
             number += 1
             name = f"image_{number}.jpg"
-            picture(root / folders[split] / name, number, (50, 40))
-            lines.setdefault(split, []).append(f"{name};{age};{1 + age / 10}")
-    write(root / "Train.csv", "\n".join(lines["train"]) + "\n")
-    write(root / "Validation" / "Reference.csv", "\n".join(lines["val"]))
-    header = "image,mean,stdv"
-    body = [line.replace(";", ",") for line in lines["test"]]
-    missing = "image_999.jpg,30,2.0"
-    write(root / "test_gt.csv", "\n".join([header, *body, missing]))
+            picture(root / split / name, number, (50, 40))
+            lines.append(f"{name};{age};{1 + age / 10}\n")
+        write(root / f"{split}.csv", "".join(lines))
     return root
 
 

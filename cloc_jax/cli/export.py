@@ -24,7 +24,7 @@ from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 # Settings that may be paths, which say something of the machine and nothing to others.
-PLACES = {"data": ("root", "prepared", "csv", "landmarks"), "encoder": ("weights",)}
+PLACES = {"data": ("root", "prepared", "csv"), "encoder": ("weights",)}
 
 
 def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:

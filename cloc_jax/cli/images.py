@@ -1,7 +1,5 @@
 """Jobs on images before training, and on the weights of encoders."""
 
-import pathlib
-import shutil
 from typing import Annotated
 
 from cloc_jax.cli.command_line import Folder, Settings, Written
@@ -42,7 +40,6 @@ def show(
 def prepare(settings: Settings) -> int:
     """Only prepare the images."""
     environment.set_up_libraries(is_joint=False)
-    from cloc_jax.data import records
     from cloc_jax.data.datasets import LAYOUTS
     from cloc_jax.runtime.console import console, print_dataset
     from cloc_jax.training import assembly
@@ -55,12 +52,6 @@ def prepare(settings: Settings) -> int:
     if name not in LAYOUTS:
         console.print(f"{name} needs no preparation: its images are drawn as needed")
         return 0
-    old = records.stale(pathlib.Path(dataset.details["prepared"]))
-    if old:
-        for folder in old:
-            shutil.rmtree(folder)
-        console.print(f"removed {len(old)} preparations of what the images were before")
-        dataset = assembly.load(config)
     print_dataset(dataset)
     console.print(f"records  {dataset.details['prepared']}", soft_wrap=True)
     folds = LAYOUTS[name].protocol.folds

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cloc_jax.data import dataset_notes, drawn_knees, label_noise, records, splits
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import graded_table, official, rank_folders
-from cloc_jax.data.layouts.listing import UNLISTED, Item, Listing, comma, count_of
+from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import files
 
@@ -30,6 +30,8 @@ class Layout(NamedTuple):
 
     scan: Callable[..., Listing]  # its keyword arguments are fields of the settings
     source: str = ""  # where it comes from
+    # Images that the official download holds, by split as shipped; its card says so.
+    counts: Mapping[str, int] = {}
     protocol: splits.Protocol = splits.Protocol()
 
 
@@ -52,30 +54,48 @@ def scan_own(
 
 LAYOUTS = {
     "folder": Layout(scan_own),
-    "koa": Layout(official.scan_koa, "https://doi.org/10.17632/56rmx5bjcr.1"),
-    "idrid": Layout(official.scan_idrid, "https://idrid.grand-challenge.org"),
+    "koa": Layout(
+        official.scan_koa,
+        "https://doi.org/10.17632/56rmx5bjcr.1",
+        {"train": 5778, "val": 826, "test": 1656},
+    ),
+    "idrid": Layout(
+        official.scan_idrid,
+        "https://idrid.grand-challenge.org",
+        {"train": 413, "test": 103},
+    ),
     "adience": Layout(
         official.scan_adience,
         "https://talhassner.github.io/home/projects/Adience/Adience-data.html",
-        splits.Protocol(folds=official.FOLDS),
+        dict(zip(official.FOLDS, (4316, 3101, 3339, 2975, 3693), strict=True)),
+        splits.Protocol(folds=5),
     ),
     "hid": Layout(
         official.scan_hid,
         "http://graphics.cs.cmu.edu/projects/historicalColor",
+        {"all": 1325},
         splits.Protocol(folds=5, draw=50),
     ),
-    "bracs": Layout(official.scan_bracs, "https://www.bracs.icar.cnr.it"),
-    "clap2015": Layout(
-        official.scan_clap2015, "https://chalearnlap.cvc.uab.cat/dataset/18"
+    "bracs": Layout(
+        official.scan_bracs,
+        "https://www.bracs.icar.cnr.it",
+        {"train": 3657, "val": 312, "test": 570},
     ),
-    "retinamnist": Layout(official.scan_retinamnist, "https://medmnist.com"),
+    "clap2015": Layout(
+        official.scan_clap2015,
+        "https://chalearnlap.cvc.uab.cat/dataset/18",
+        {"train": 2476, "val": 1136, "test": 1079},
+    ),
+    "retinamnist": Layout(
+        official.scan_retinamnist,
+        "https://medmnist.com",
+        {"train": 1080, "val": 120, "test": 400},
+    ),
 }
 DATASETS = ("synthetic", *LAYOUTS)
 # Fields that only some datasets have, and what they are where unused.
 _OWN_FIELDS = {
-    "subset": "",
     "bin": 1,
-    "landmarks": "",
     "csv": "",
     "order": (),
     "group_pattern": "",
@@ -113,9 +133,14 @@ def load(
         subsample=settings["subsample"],
         seed=settings["seed"],
     )
+    done = {"relabel": "called otherwise", "subsample": "left out"}
+    notes = [
+        f"data.{rule}: {count_of(ids)} of train {done[rule.split()[0]]}."
+        for rule, ids in changes.items()
+    ]
     return dataset._replace(
         splits=dataset.splits | {"train": train},
-        notes=dataset.notes + dataset_notes.on_bias(changes),
+        notes=dataset.notes + notes,
         details=dataset.details | {"biased": changes},
     )
 
@@ -159,8 +184,7 @@ def load_synthetic(
         raise ValueError(
             f"data.channels is {channels}; the drawn knees are grey: use 1."
         )
-    is_share = 0 <= calibration_fraction < 1
-    held = int(calibration_fraction * num_train + 0.5) if is_share else 0
+    held = int(calibration_fraction * num_train + 0.5)
     if calibration_fraction and not 0 < held < num_train:
         raise ValueError(
             f"data.calibration_fraction={calibration_fraction} of {num_train} training "
@@ -202,7 +226,12 @@ def _load_listed(
     track: records.Track,
 ) -> Dataset:
     protocol = LAYOUTS[name].protocol
-    _check_listing(listing, settings, protocol)  # before what takes long
+    # Before what takes long.
+    splits.check_fold(protocol, settings["fold"])
+    if settings["on_bad_image"] not in ("error", "skip"):
+        raise ValueError(
+            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
+        )
     # The settings that decide which images and ranks there are.
     taken = set(inspect.signature(LAYOUTS[name].scan).parameters)
     fields = sorted(taken - {"root", "max_file_mib"})
@@ -239,7 +268,6 @@ def _load_listed(
         splits.keep_together(items, copies) if name == "folder" else items,
         listing.ranks,
         protocol=protocol,
-        saved=saved,
         **how,
     )
     if name != "clap2015":  # where some ages are rare
@@ -254,7 +282,7 @@ def _load_listed(
         for split, indices in division.indices.items()
     }
     notes = [
-        *dataset_notes.on_listing(listing, items, name, settings.get("subset")),
+        *dataset_notes.on_listing(listing, items, LAYOUTS[name].counts),
         *dataset_notes.on_images(made, wanted),
         *division.notes,
         *splits.write(saved, division, items, {"dataset": name} | choice | how),
@@ -281,26 +309,6 @@ def _root(listing: Listing, settings: Settings) -> pathlib.Path:
 
 
 # --- checks ---
-
-
-def _check_listing(
-    listing: Listing, settings: Settings, protocol: splits.Protocol
-) -> None:
-    splits.check_fold(protocol, settings["fold"])
-    if settings["on_bad_image"] not in ("error", "skip"):
-        raise ValueError(
-            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
-        )
-    closed = [what for what, why in listing.skipped if why == UNLISTED]
-    if closed and settings["on_bad_image"] == "error":
-        raise ValueError(
-            f"{count_of(closed, 'folder')} cannot be listed: "
-            f"{comma(closed[: dataset_notes.SHOWN])}"
-            f"{', …' * (len(closed) > dataset_notes.SHOWN)}; change their access, or "
-            "go on without them: --config.data.on_bad_image=skip."
-        )
-    if not listing.items:
-        raise ValueError(f"data.root={settings['root']} holds no graded images.")
 
 
 def _check_prepared(

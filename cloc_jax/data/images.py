@@ -1,13 +1,9 @@
 """Image files to uint8 arrays, and the fixed preparation that every image gets."""
 
-import contextlib
-import ctypes
-import functools
 import io
 import pathlib
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import cv2
@@ -21,21 +17,14 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
 MAX_BYTES = 512 * 2**20  # of a file
-FACE_SIDE = 256  # pixels of an aligned face
-_EYE = (0.35, 0.35)  # where the left one lies, as shares of width and height
 RAISE_LIMIT = "raise data.max_file_mib if you trust it"
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
-_GREY = ("1", "L", "LA", "La", "I", "F", *_SIXTEEN_BIT)
 _PILLOW_LIMIT = threading.Lock()
 
 
 class ImageError(ValueError):
     """An image file that cannot be read, or an array that is not an image."""
-
-
-class UnreadError(ImageError):
-    """A file that the system could not read, which may be another time."""
 
 
 class NetworkInput(NamedTuple):
@@ -84,9 +73,10 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
             f"{path}: reading it is not permitted; change its access."
         ) from None
     except OSError as error:
-        raise UnreadError(
-            f"{path}: it cannot be read ({error.strerror}); copy it again, or check "
-            "the disk and its links."
+        # Not the image's fault, and gone another time: nothing goes on without it.
+        raise ValueError(
+            f"{path}: it cannot be read ({error.strerror}); check the disk and its "
+            "links, and start again."
         ) from None
 
 
@@ -107,26 +97,6 @@ def decode(
         channels: 1 (grey) or 3 (red, green, blue).
         max_pixels: Larger images are refused before they are decoded.
     """
-    with _opened(data, name, max_pixels) as image:
-        ImageOps.exif_transpose(image, in_place=True)
-        return _to_array(image, channels, name)
-
-
-def header(
-    data: bytes, *, name: str, max_pixels: int = MAX_PIXELS
-) -> tuple[int, int, bool]:
-    """Height, width (EXIF rotation aside) and whether an image file's pixels are grey.
-
-    By their kind: a grey picture may be stored as colour.
-    """
-    with _opened(data, name, max_pixels) as image:
-        return image.height, image.width, image.mode in _GREY
-
-
-@contextlib.contextmanager
-def _opened(data: bytes, name: str, max_pixels: int) -> Iterator[Image.Image]:
-    """The image, not decoded yet; all that goes wrong within becomes an ImageError."""
-    _silence_libtiff()
     try:
         # Pillow's limit is one for the whole process and only warns up to twice its
         # value. Ours is checked instead, before anything is decoded.
@@ -143,23 +113,22 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Iterator[Image.Image]:
                     f"the limit of {max_pixels:,} that guards memory against malicious "
                     "files; shrink the image, or raise data.max_pixels if you trust it."
                 )
-            yield image
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_array(image, channels, name)
     except (ImageError, MemoryError):
         raise
     # A damaged file can make a decoder raise anything: OSError, SyntaxError,
     # struct.error, zlib.error, IndexError.
     except Exception as error:
-        raise _unreadable(data, name, error) from error
-
-
-@functools.cache
-def _silence_libtiff() -> None:
-    """Lets libtiff print nothing of damaged files; Pillow raises what matters."""
-    # Not there where Pillow was built without it, or into one file.
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(Image.core.__file__)
-        library.TIFFSetErrorHandler(None)
-        library.TIFFSetWarningHandler(None)
+        why = f"the image is damaged or cut short ({error}); copy it again or remove it"
+        if not data:
+            why = "the file is empty (0 bytes); copy it again or remove it"
+        elif isinstance(error, Image.UnidentifiedImageError):
+            why = (
+                "this is not an image, or of a kind that cannot be read; convert it to "
+                "PNG or JPEG, or remove it"
+            )
+        raise ImageError(f"{name}: {why}.") from error
 
 
 def prepare(
@@ -254,44 +223,6 @@ def shrink(
     return _resize(image, min(size[0], height), min(size[1], width))
 
 
-def align_face(
-    image: np.ndarray, eyes: tuple[float, float, float, float]
-) -> np.ndarray:
-    """The face as uint8 [256, 256, channels], its eyes level and at a fixed distance.
-
-    A similarity transform: turned, scaled and moved, nothing else. What lies outside
-    the image is black. Of the two eyes the one further left in the picture comes left,
-    whichever is given first.
-
-    Args:
-        image: uint8 [height, width, 1 or 3].
-        eyes: x and y of one eye, then of the other, in pixels.
-    """
-    left, right = sorted([eyes[:2], eyes[2:]])
-    across = np.subtract(right, left)  # [x, y]
-    distance = float(np.hypot(*across))
-    if not distance:
-        raise ValueError(f"both eyes are at {left}; they must be two points.")
-    scale = (1 - 2 * _EYE[0]) * FACE_SIDE / distance
-    # Warping alone would skip pixels of a much larger image.
-    shrink = max(int(1 / scale), 1)
-    if shrink > 1:
-        height, width = (max(side // shrink, 1) for side in image.shape[:2])
-        factor = np.array([width / image.shape[1], height / image.shape[0]])
-        small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-        image = small.reshape(height, width, -1)
-        # Pixel centres are at whole numbers, corners half a pixel off.
-        left, right = ((np.add(eye, 0.5) * factor - 0.5) for eye in (left, right))
-        across = np.subtract(right, left)
-        scale = (1 - 2 * _EYE[0]) * FACE_SIDE / float(np.hypot(*across))
-    cos, sin = scale * across / np.hypot(*across)
-    turn = np.array([[cos, sin], [-sin, cos]])
-    target = np.array([_EYE[0] * FACE_SIDE, _EYE[1] * FACE_SIDE])
-    matrix = np.column_stack([turn, target - turn @ np.asarray(left)])
-    face = cv2.warpAffine(image, matrix, (FACE_SIDE, FACE_SIDE), flags=cv2.INTER_LINEAR)
-    return face.reshape(FACE_SIDE, FACE_SIDE, -1)
-
-
 def check(image: np.ndarray) -> None:
     """Raises ImageError unless image is uint8 [height, width, 1 or 3]."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
@@ -328,18 +259,6 @@ def _deep_grey(image: Image.Image, channels: int, name: str) -> np.ndarray:
         )
     grey = ((deep.astype(np.uint32) + 128) // 257).astype(np.uint8)  # [height, width]
     return np.repeat(grey[:, :, None], channels, axis=2)
-
-
-def _unreadable(data: bytes, name: str, error: Exception) -> ImageError:
-    why = f"the image is damaged or cut short ({error}); copy it again or remove it"
-    if not data:
-        why = "the file is empty (0 bytes); copy it again or remove it"
-    elif isinstance(error, Image.UnidentifiedImageError):
-        why = (
-            "this is not an image, or of a kind that cannot be read; convert it to PNG "
-            "or JPEG, or remove it"
-        )
-    return ImageError(f"{name}: {why}.")
 
 
 def _centre_crop(image: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -12,14 +12,13 @@ manifest has the digest of every file, computed while it was read.
 
 import collections
 import contextlib
-import errno
 import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,12 +32,10 @@ from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import files
 
-FORMAT = 2  # changes when the same sources would be stored otherwise
+FORMAT = 3  # changes when the same sources would be stored otherwise
 MANIFEST = "prepared.json"
 SPLIT = "items"  # the one split of TFDS, with every image once in the listing's order
 SHARD_IMAGES = 4096
-LARGE = 32_000_000  # pixels of an image that is decoded while no other such one is
-_ONE_LARGE = threading.Lock()
 
 Track = Callable[[str, int], contextlib.AbstractContextManager[Callable[[], None]]]
 
@@ -63,13 +60,10 @@ class Stored(NamedTuple):
     """One image as it is stored, or why it is not."""
 
     data: bytes = b""
-    height: int = 0
-    width: int = 0
+    size: tuple[int, int] = (0, 0)  # height and width before it was shrunk
     is_grey: bool = False
-    is_changed: bool = False
     digest: str = ""  # sha256 of its file, or of its pixels in a file of arrays
     error: str = ""
-    is_unread: bool = False  # the error may be gone next time
 
 
 def no_track(text: str, total: int):
@@ -113,11 +107,11 @@ def prepare(
             after each image.
     """
     choice = short_hash([FORMAT, options, *wanted])
-    sources = short_hash([[i.id, _state(i.path), i.row, i.eyes] for i in items])
+    sources = short_hash([[i.id, _state(i.path), i.row] for i in items])
     path = folder / f"records-{choice}-{sources}"
     manifest = _read_manifest(path)
     if manifest is None:
-        with _writing(folder), _lock(folder, say):
+        with _writing(folder), filelock.FileLock(folder / "lock"):
             manifest = _read_manifest(path)  # another process may have made it
             if manifest is None:
                 _clean(path, say)
@@ -125,12 +119,6 @@ def prepare(
                 with track("preparing", len(items)) as advance:
                     manifest = _make(items, path, wanted, threads, advance)
     return Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])
-
-
-def stale(path: pathlib.Path) -> list[pathlib.Path]:
-    """Preparations beside one, of the same choice before its sources changed."""
-    choice, _, _ = path.name.rpartition("-")
-    return sorted(other for other in path.parent.glob(f"{choice}-*") if other != path)
 
 
 class Records(Source):
@@ -221,8 +209,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any] | None:
         is_whole = manifest["files"] == _files(path)
     except (OSError, ValueError, KeyError):
         return None
-    # Images that the system could not read then are tried again.
-    return manifest if is_whole and not manifest["is_incomplete"] else None
+    return manifest if is_whole else None
 
 
 def _files(folder: pathlib.Path) -> dict[str, int | str]:
@@ -242,7 +229,7 @@ def _files(folder: pathlib.Path) -> dict[str, int | str]:
 def _clean(path: pathlib.Path, say: Callable[[str], None]) -> None:
     """Removes what an interrupted or damaged preparation left. Needs the lock."""
     if path.exists():
-        say(f"{path} is damaged, or not all images could be read; it is made again")
+        say(f"{path} is damaged; it is made again")
         shutil.rmtree(path)
     for part in path.parent.glob("part-*"):
         say("an earlier preparation was interrupted; starting anew")
@@ -250,38 +237,16 @@ def _clean(path: pathlib.Path, say: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _lock(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lets one process prepare at a time; ends with the process that holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / "lock")
-    try:
-        lock.acquire(blocking=False)
-    except filelock.Timeout:
-        say("another process is preparing these images; waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
 def _writing(folder: pathlib.Path) -> Iterator[None]:
     """Turns errors of writing into advice."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     except (OSError, RuntimeError) as error:
         # ArrayRecord's are RuntimeErrors with the system's words in them.
-        full = os.strerror(errno.ENOSPC)
-        if getattr(error, "errno", None) == errno.ENOSPC or full in str(error):
-            raise OSError(
-                f"the disk of {folder} is full, so the images could not be prepared; "
-                "make room there, or give another folder as data.prepared. What was "
-                "half written has been removed."
-            ) from error
         raise OSError(
-            f"{folder} cannot be written to ({error}); give a folder that can as "
-            "data.prepared."
+            f"images cannot be prepared in {folder} ({error}); make room there, or "
+            "give another folder as data.prepared."
         ) from error
 
 
@@ -300,14 +265,11 @@ def _make(
     contents: dict[str, str] = {}
     bad: dict[str, str] = {}
     stored_ones: list[Stored] = []
-    is_incomplete = False
 
     def examples() -> Iterator[dict[str, bytes]]:
-        nonlocal is_incomplete
         for item, stored in zip(items, _stored(items, wanted, threads), strict=True):
             if stored.error:
                 bad[item.id] = stored.error
-                is_incomplete |= stored.is_unread
             else:
                 contents[item.id] = stored.digest
                 stored_ones.append(stored._replace(data=b""))
@@ -324,7 +286,6 @@ def _make(
             "contents": contents,
             "bad": bad,
             "facts": _facts(stored_ones),
-            "is_incomplete": is_incomplete,
             "files": _files(part),
         }
         files.write_sealed(part / MANIFEST, manifest)
@@ -373,19 +334,14 @@ def _write_records(folder: pathlib.Path, examples: Iterator[dict[str, bytes]]) -
 
 def _facts(stored: Sequence[Stored]) -> dict[str, Any]:
     """Sizes and kinds of images, as plain data."""
-    sizes = sorted(
-        ((one.height, one.width) for one in stored), key=lambda size: size[0] * size[1]
-    )
+    sizes = sorted({one.size for one in stored}, key=math.prod) or [(0, 0)]
     return {
         "images": len(stored),
         "grey": sum(one.is_grey for one in stored),
-        "changed": sum(one.is_changed for one in stored),
-        "sizes": len(set(sizes)),
-        "smallest": list(sizes[0]) if sizes else [],
-        "median": list(sizes[len(sizes) // 2]) if sizes else [],
-        "largest": list(sizes[-1]) if sizes else [],
-        "least_height": min((height for height, _ in sizes), default=0),
-        "least_width": min((width for _, width in sizes), default=0),
+        "smallest": list(sizes[0]),
+        "largest": list(sizes[-1]),
+        "least_height": min(height for height, _ in sizes),
+        "least_width": min(width for _, width in sizes),
     }
 
 
@@ -402,32 +358,21 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
         else:
             data = images.read_bytes(item.path, max_bytes=wanted.max_bytes)
             digest = hashlib.sha256(data)
-        height, width, is_grey = images.header(
-            data, name=item.id, max_pixels=wanted.max_pixels
+        image = images.decode(
+            data, name=item.id, channels=wanted.channels, max_pixels=wanted.max_pixels
         )
-        is_large = height * width > LARGE
-        with _ONE_LARGE if is_large else contextlib.nullcontext():
-            stored = _as_small(item, data, is_grey, wanted)
-        return stored._replace(digest=digest.hexdigest())
-    except MemoryError:
-        return Stored(error="there is too little memory to decode it", is_unread=True)
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, images.ImageError) as error:
         why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
-        return Stored(error=why, is_unread=isinstance(error, images.UnreadError))
-
-
-def _as_small(item: Item, data: bytes, is_grey: bool, wanted: NetworkInput) -> Stored:
-    limits = {"channels": wanted.channels, "max_pixels": wanted.max_pixels}
-    image = images.decode(data, name=item.id, **limits)
-    whole = image if item.eyes is None else images.align_face(image, item.eyes)
-    height, width, channels = whole.shape
+        return Stored(error=why)
     small = images.shrink(
-        whole, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
+        image, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
     )
-    is_grey = is_grey or (channels == 3 and bool((small == small[:, :, :1]).all()))
-    if small is image:
-        return Stored(data, height, width, is_grey, False)
-    return Stored(_encode(small), height, width, is_grey, True)
+    return Stored(
+        data if small is image else _encode(small),
+        image.shape[:2],
+        bool((small == small[:, :, :1]).all()),
+        digest.hexdigest(),
+    )
 
 
 def _row(item: Item, max_bytes: int) -> np.ndarray:

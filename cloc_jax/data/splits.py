@@ -1,9 +1,7 @@
 """From a listing to the indices of train, val and test, and calibration if asked for.
 
 Shipped splits are used as they are, a fold or a drawn split is the test part, and what
-is missing is carved from train by rank, with patients kept whole. A carved split is
-written down the first time, so that images which come later never move others from one
-side to the other.
+is missing is carved from train by rank, with patients kept whole.
 """
 
 import collections
@@ -12,7 +10,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,14 +47,12 @@ def divide(
     test_fraction: float,
     seed: int,
     calibration_fraction: float = 0.0,
-    saved: pathlib.Path | None = None,
 ) -> Division:
     """Divides items into train, val and test, and calibration if asked for.
 
     A split that is missing is carved from train: stratified by rank, groups kept
     whole, chosen by a hash of seed and name. The same files give the same splits in
-    any listing order, and one more file moves at most a few others; with a file of
-    saved splits, none.
+    any listing order, and one more file moves at most a few others.
 
     Args:
         items: Sorted by id.
@@ -69,7 +65,6 @@ def divide(
         seed: Chooses among carved splits.
         calibration_fraction: Share of the groups of each rank that calibration takes
             of what would be train without it; val and test stay as they are.
-        saved: File that a carved split was written to before, if it exists.
     """
     notes: list[str] = []
     splits = _shipped(items, protocol, fold)
@@ -82,21 +77,14 @@ def divide(
     fractions = {"test": test_fraction, "val": val_fraction}
     carved = {split: fractions[split] for split in fractions if split not in splits}
     _check_fractions(fractions | {CALIBRATION: calibration_fraction}, carved)
-    # One after the other, so that test and val are the same without calibration.
-    rounds = [carved]
-    if calibration_fraction:
-        rounds.append({CALIBRATION: calibration_fraction})
     groups = _group_items(items)
-    every = {split: share for part in rounds for split, share in part.items()}
-    if every:
-        again = _carved_before(splits["train"], groups, every, saved, notes)
-        splits |= again
-        for part in rounds if not again else ():
-            if part:
-                splits |= _carve(splits["train"], groups, part, seed, notes)
+    # One after the other, so that test and val are the same without calibration.
+    held = {CALIBRATION: calibration_fraction} if calibration_fraction else {}
+    for part in filter(None, (carved, held)):
+        splits |= _carve(splits["train"], groups, part, seed, notes)
     if any(item.group for item in items):
         notes += _shared_groups(splits, groups)
-    names = (*SPLITS, *({CALIBRATION} & set(every)))
+    names = (*SPLITS, *held)
     for split in names:
         notes += _absent(split, splits[split], ranks)
     place = {item.id: index for index, item in enumerate(items)}
@@ -104,27 +92,20 @@ def divide(
         split: np.array(sorted(place[item.id] for item in splits[split]), np.int64)
         for split in names
     }
-    return Division(indices, tuple(every), notes)
+    return Division(indices, (*carved, *held), notes)
 
 
 def check_fold(protocol: Protocol, fold: int) -> None:
     """ValueError for a fold that a dataset does not have."""
-    if not protocol.folds and fold:
-        raise ValueError(
-            f"data.fold is {fold}, but this dataset has no folds; leave it at 0."
-        )
-    if protocol.folds and not 0 <= fold < protocol.folds:
-        raise ValueError(
-            f"data.fold is {fold}; this dataset has the folds 0 to "
-            f"{protocol.folds - 1}."
-        )
+    if fold not in range(max(protocol.folds, 1)):
+        has = f"the folds 0 to {protocol.folds - 1}" if protocol.folds else "no folds"
+        raise ValueError(f"data.fold is {fold}, but this dataset has {has}.")
 
 
 def _shipped(
     items: Sequence[Item], protocol: Protocol, fold: int
 ) -> dict[str, list[Item]]:
     """Items by split, before anything is merged or carved."""
-    check_fold(protocol, fold)
     if protocol.draw:
         items = _drawn(items, fold, protocol.draw)
     splits: dict[str, list[Item]] = collections.defaultdict(list)
@@ -241,7 +222,6 @@ def _carve(
             if count:
                 part = stratum[:count] if split == "test" else stratum[-count:]
                 split_of.update(dict.fromkeys(part, split))
-    _cover(split_of, ranks_of, ("train", *fractions), seed)
 
     carved: dict[str, list[Item]] = {split: [] for split in ("train", *fractions)}
     for item in items:
@@ -279,40 +259,6 @@ def _share(count: int, fractions: dict[str, float]) -> dict[str, int]:
     return shares
 
 
-def _cover(
-    split_of: dict[str, str],
-    ranks_of: dict[str, set[int]],
-    splits: Iterable[str],
-    seed: int,
-) -> None:
-    """Moves groups, in place, to where a rank is missing, if it can be spared.
-
-    Strata go by the highest rank of a group, so a rank that occurs mostly beside
-    higher ones may have missed a split.
-    """
-    holders: dict[tuple[str, int], list[str]] = collections.defaultdict(list)
-    for group in sorted(ranks_of, key=lambda group: _hash(f"{seed}/{group}")):
-        for rank in ranks_of[group]:
-            holders[split_of[group], rank].append(group)
-    splits = tuple(splits)
-    for split in splits:
-        for rank in sorted(set().union(*ranks_of.values())):
-            if holders[split, rank]:
-                continue
-            spare = (
-                group
-                for other in splits
-                for group in holders[other, rank]
-                if all(len(holders[other, held]) > 1 for held in ranks_of[group])
-            )
-            if (moved := next(spare, None)) is None:
-                continue
-            for held in ranks_of[moved]:
-                holders[split_of[moved], held].remove(moved)
-                holders[split, held].append(moved)
-            split_of[moved] = split
-
-
 def _shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> list[str]:
     """Notes on patients or subjects that are in two splits as shipped."""
     names = {s: {groups[item.id] for item in items} for s, items in splits.items()}
@@ -325,54 +271,6 @@ def _shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> lis
                 "may be too good."
             )
     return notes
-
-
-# --- what was carved before ---
-
-
-def _carved_before(
-    pool: list[Item],
-    groups: Mapping[str, str],
-    carved: Mapping[str, float],
-    saved: pathlib.Path | None,
-    notes: list[str],
-) -> dict[str, list[Item]]:
-    """The pool split as it was saved, or nothing where that cannot be."""
-    if saved is None or not saved.exists():
-        return {}
-    lists = _read(saved)
-    split_of = {id_: split for split, ids in lists.items() for id_ in ids}
-    group_of = {
-        groups[item.id]: split_of[item.id] for item in pool if item.id in split_of
-    }
-    splits: dict[str, list[Item]] = {split: [] for split in ("train", *carved)}
-    new = []
-    for item in pool:
-        if item.id not in split_of:
-            new.append(item)
-        split = split_of.get(item.id) or group_of.get(groups[item.id], "train")
-        splits.get(split, splits["train"]).append(item)
-    if not all(splits.values()):
-        return {}
-    notes.append(
-        f"{comma(sorted(carved))} as carved before: {saved} lists them; without it "
-        "they are carved anew."
-    )
-    if new:
-        notes.append(
-            f"{count_of(new)} came since then, such as {new[0].id}: in train, or where "
-            "their patient or subject is."
-        )
-    return splits
-
-
-def _read(path: pathlib.Path) -> dict[str, list[str]]:
-    """The ids of each split that a file lists."""
-    remedy = (
-        "Put back a copy; without the file the splits are carved anew, and some images "
-        "may change sides."
-    )
-    return files.read_sealed(path, remedy=remedy, fields=("splits",))["splits"]
 
 
 def write(
@@ -389,19 +287,10 @@ def write(
         split: [items[index].id for index in chosen]
         for split, chosen in division.indices.items()
     }
-    if division.carved and path.exists():
-        # Images that are missing for a while come back to where they were.
-        here = {item.id for item in items}
-        for split, ids in _read(path).items():
-            lists[split] = sorted({*lists.get(split, ()), *(set(ids) - here)})
-    about = {"settings": dict(settings), "splits": lists}
-    text = json.dumps(files.sealed(about), indent=1)
+    text = json.dumps({"settings": dict(settings), "splits": lists}, indent=1)
     try:
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_bytes() != text.encode():
             files.write_text(path, text)
     except OSError as error:
-        return [
-            f"Warning: the splits could not be written down ({error}); other images in "
-            "data.root may change what is carved."
-        ]
+        return [f"Warning: the splits could not be written down ({error})."]
     return []

@@ -317,7 +317,7 @@ def file_state(config: ConfigDict) -> str:
     kept = prepared_folder(config)
     names = sorted(os.listdir(kept)) if kept.is_dir() else []
     mark.update(json.dumps([str(kept), names]).encode())
-    for place in filter(None, (data.root, data.csv, data.landmarks)):
+    for place in filter(None, (data.root, data.csv)):
         top = os.path.expanduser(place)
         below = [os.path.join(d, f) for d, _, files in os.walk(top) for f in files]
         for path in sorted([top, *below]):

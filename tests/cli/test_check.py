@@ -66,7 +66,7 @@ def test_clean_images_pass_and_leave_no_picture(tmp_path, capsys):
     assert found["identical"] == found["near_identical"] == found["flat"] == []
     assert found["images"]["train"] == {"0": 12, "1": 12, "2": 12}
     assert found["images"]["test"] == {"0": 4, "1": 4, "2": 4}
-    assert found["sizes"]["smallest"] == found["sizes"]["median"] == [48, 48]
+    assert found["sizes"]["smallest"] == found["sizes"]["largest"] == [48, 48]
     assert found["sizes"]["grey"] == 54
     assert found["patients"] == 54 and found["patients_in_several_splits"] == {}
     assert not (tmp_path / "out" / "odd.png").exists()

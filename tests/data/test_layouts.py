@@ -1,7 +1,6 @@
 """Every official layout, from a miniature of it, and every way to miss it."""
 
 import collections
-import re
 
 import miniatures
 import numpy as np
@@ -112,20 +111,6 @@ def test_adience(tmp_path):
         "faces whose age is none of the eight classes": 15,
         "faces that the fold files name twice": 5,
     }
-    (note,) = listing.notes
-    assert re.search(r"15 faces with 5 odd ages were dropped: .*\(38, 42\) 3x", note)
-
-
-def test_adience_frontal_and_fold_files_in_a_folder(tmp_path):
-    root = miniatures.adience(tmp_path)
-    frontal = official.scan_adience(root, subset="frontal")
-    assert counts(frontal) == {f"fold {fold}": [2] * 8 for fold in range(5)}
-    whole = {item.id: item for item in official.scan_adience(root).items}
-    assert all(whole[item.id] == item for item in frontal.items)
-    (root / "folds").mkdir()
-    for path in root.glob("fold_*.txt"):
-        path.rename(root / "folds" / path.name)
-    assert official.scan_adience(root, subset="frontal") == frontal
 
 
 @pytest.mark.parametrize(
@@ -153,36 +138,6 @@ def test_clap2015_bins(tmp_path, years, ranks):
         "val": 2,
         "test": 2,
     }
-    assert listing.skipped == [
-        ("test/image_999.jpg", "ages in a list without an image")
-    ]
-
-
-def test_clap2015_landmarks(tmp_path):
-    root = miniatures.clap2015(tmp_path)
-    lines = [f"image_{n}.jpg,10,20,{20 + n},20" for n in range(1, 14)]
-    lines[0] = "Train/image_1.jpg,1,2,3,4"  # by its path as well as by its name
-    write(root / "eyes.csv", "\n".join(["image,left_x,left_y,right_x,right_y", *lines]))
-    listing = official.scan_clap2015(root, landmarks="eyes.csv")
-    eyes = {item.path.name: item.eyes for item in listing.items}
-    assert eyes["image_1.jpg"] == (1, 2, 3, 4) and eyes["image_2.jpg"][2] == 22
-    assert "image_14.jpg" not in eyes
-    assert reasons(listing)["images without eye positions"] == 1
-
-
-def test_clap2015_in_one_folder(tmp_path):
-    root = miniatures.clap2015(tmp_path)
-    (root / "Validation" / "Reference.csv").rename(root / "val.csv")
-    (root / "images").mkdir()
-    for path in [*root.glob("T*/*.jpg"), *root.glob("V*/*.jpg")]:
-        path.rename(root / "images" / path.name)
-    for name in ("Train", "Validation", "Test"):
-        (root / name).rmdir()
-    listing = official.scan_clap2015(root)
-    assert len(listing.items) == 14
-    picture(root / "more" / "image_3.jpg")
-    with pytest.raises(ValueError, match="image_3.jpg have the same name"):
-        official.scan_clap2015(root)
 
 
 def test_retinamnist_by_file_or_folder(tmp_path):
@@ -203,28 +158,13 @@ def test_archives_must_be_unpacked(tmp_path, name):
     archive.touch()
     with pytest.raises(ValueError, match="is a file; give .*must be unpacked"):
         SCANS[name](archive)
-    with pytest.raises(ValueError, match="holds data.zip; it must be") as error:
+    with pytest.raises(ValueError, match="has no .*; it must be the folder"):
         SCANS[name](tmp_path)
-    assert "mean" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", SCANS)
-def test_wrong_level_says_which_it_looks_like(tmp_path, name):
-    root = miniatures.MINIATURES[name](tmp_path)
-    meant = f"(?i)did you mean data.root={re.escape(str(root))}\\?"
-    for above in list(root.parents)[: len(root.relative_to(tmp_path).parts)]:
-        with pytest.raises(ValueError, match=meant):
-            SCANS[name](above)
-    below = next(p for p in sorted(root.iterdir()) if p.is_dir())
-    with pytest.raises(ValueError, match=meant):
-        SCANS[name](below)
 
 
 # --- other refusals ---
 
 IDRID = "2. Groundtruths/a. IDRiD_Disease Grading_Training Labels.csv"
-EYES = "image,left_x,left_y,right_x,right_y\n"
-LANDMARKS = {"landmarks": "eyes.csv"}
 
 
 def replaced(file, old, new):
@@ -235,10 +175,6 @@ def replaced(file, old, new):
         path.write_text(path.read_text().replace(old, new))
 
     return change
-
-
-def written(file, text):
-    return lambda root: write(root / file, text)
 
 
 def removed(file):
@@ -264,35 +200,15 @@ def no_rank_folder(root):
         ("koa", no_rank_folder, {}, "each with the folders 0 to 4"),
         ("idrid", replaced(IDRID, "3 , 3", "3 , severe"), {}, "4: .*'severe'.*0, 1, 2"),
         ("idrid", replaced(IDRID, "Retinopathy", "DR"), {}, "no column Retinopathy gr"),
-        ("idrid", removed(IDRID), {}, "the images and tables of both sets"),
-        ("adience", removed("fold_3_data.txt"), {}, "no table .*fold_3_data.txt"),
-        (
-            "adience",
-            lambda root: (root / "aligned").rename(root / "faces"),
-            {},
-            "no folder aligned; unpack aligned.tar.gz",
-        ),
-        ("adience", bool, {"subset": "side"}, "'side'; Adience has 'frontal'"),
+        ("idrid", removed(IDRID), {}, "has no 2. Ground.*tables of both sets"),
+        ("adience", removed("fold_3_data.txt"), {}, "has no fold_3_data.txt; it"),
         ("clap2015", bool, {"bin": 0}, "data.bin is 0; use one of 1, 2"),
         ("clap2015", bool, {"bin": 6}, "data.bin is 6; use one of 1, 2"),
         (
             "clap2015",
-            written("Train.csv", "a.jpg;3;1\nb.jpg;old;1\n"),
+            lambda root: write(root / "train.csv", "a.jpg;3;1\nb.jpg;old;1\n"),
             {},
-            "Train.csv line 2: b.jpg, old, 1 has no",
-        ),
-        ("clap2015", bool, LANDMARKS, "there is no table .*eyes.csv"),
-        (
-            "clap2015",
-            written("eyes.csv", f"{EYES}a.jpg,1,2,3,4"),
-            LANDMARKS,
-            "names none of the images, such as T.*/image_",
-        ),
-        (
-            "clap2015",
-            written("eyes.csv", f"{EYES}a.jpg,1,,3,4"),
-            LANDMARKS,
-            "line 2: 1, , 3, 4 are not four numbers",
+            "train.csv line 2: b.jpg, old, 1 has no",
         ),
     ],
 )
@@ -311,14 +227,12 @@ PICKLED = {f"{s}_{k}": [print] for s in official.SPLITS for k in ("images", "lab
     "arrays, message",
     [
         (None, "is not RetinaMNIST.*download it again"),
-        ({"train_images": np.zeros(3)}, "it has no test_images, test_labels, train_l"),
+        ({"train_images": np.zeros(3)}, "train_labels is not a file in the archive"),
         (PICKLED, "is not RetinaMNIST"),
     ],
 )
 def test_retinamnist_refusals(tmp_path, arrays, message):
     path = miniatures.retinamnist(tmp_path / "below")
-    with pytest.raises(ValueError, match="Did you mean data.root=.*below"):
-        official.scan_retinamnist(tmp_path)
     if arrays is None:  # cut short
         path.write_bytes(path.read_bytes()[:9000])
     else:

@@ -1,7 +1,6 @@
 """Folders of graded images: ranks, splits, notes and every refusal."""
 
 import collections
-import contextlib
 import os
 import pathlib
 import re
@@ -41,7 +40,7 @@ def scan(root, *, order=(), group_pattern="", **how) -> Result:
         split: [listing.items[i] for i in indices]
         for split, indices in division.indices.items()
     }
-    notes = dataset_notes.on_listing(listing, listing.items, "folder", "")
+    notes = dataset_notes.on_listing(listing, listing.items, {})
     return Result(
         listing.ranks,
         {split: [item.id for item in items] for split, items in parts.items()},
@@ -90,7 +89,7 @@ def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     assert counts(result) == [[3, 2], [2, 1], [1, 4]]
     names = ["0/000.png", "0/001.png", "1/000.png"]
     assert result.ids["val"] == [f"{val}/{name}" for name in names]
-    assert said(result, "Ignored beside the splits: auto_test")
+    assert said(result, "Ignored beside train, val and test: auto_test")
     assert not said(result, "carved")
 
 
@@ -113,8 +112,7 @@ def test_what_is_missing_is_carved(tmp_path, shipped, expected):
 
 def test_a_test_without_grades_is_not_used(tmp_path):
     result = scan(make(tmp_path, {"train/0": 20, "train/1": 20, "test": 7, "val": 0}))
-    assert said(result, "test is not used: .* its other 7 are unknown")
-    assert said(result, "val is not used: no rank folder in it holds images")
+    assert said(result, "Skipped: 7 images directly in .*/test, outside the rank")
     assert counts(result)[1:] == [[2, 2], [3, 3]]
 
 
@@ -157,11 +155,7 @@ def test_image_names_and_what_is_skipped(tmp_path):
         (["100+", "15-20", "8-13"], ("8-13", "15-20", "100+")),
         (["0", "0.5", "1", "1.5"], ("0", "0.5", "1", "1.5")),
         (["03", "1st stage", "2nd stage"], ("1st stage", "2nd stage", "03")),
-        (["2", "1e1", "1"], ("1", "2", "1e1")),
-        (["0", "-1", "1"], ("-1", "0", "1")),
-        (["+1", "-0.5", "2e-1"], ("-0.5", "2e-1", "+1")),
-        (["1early", "2late"], ("1early", "2late")),
-        (["0", "9" * 30], ("0", "9" * 30)),
+        (["+1", "-0.5", "0"], ("-0.5", "0", "+1")),
     ],
 )
 def test_ranks_by_their_numbers(names, order):
@@ -172,18 +166,12 @@ def test_ranks_by_their_numbers(names, order):
 @pytest.mark.parametrize(
     "names, order, message",
     [
-        (["0", "nan", "1"], (), "do not all start with a finite number"),
-        (["0", "1e999"], (), "do not all start with a finite number"),
-        (["0", "\x1b[31m"], (), "control characters"),
-        (["0", os.fsdecode(b"\xe9")], (), "not UTF-8"),
         (["a", "b"], (), r"alphabet is no order .*data.order=\('a', 'b'\)"),
         (["0", "1_a", "1_b"], (), "1_a, 1_b start with the same number.*data.order="),
-        (["low", "high"], ("low", "middle", "high"), "there is no label middle"),
-        (["low", "high", "masks"], ("low", "high"), "it leaves out masks"),
+        (["low", "high"], ("low", "middle", "high"), "once .low, high., lowest"),
+        (["low", "high", "masks"], ("low", "high"), "take out labels that are no"),
         (["low", "high"], ("low", "high", "high"), "name each label there once"),
-        (["low", "high"], "low,high", "is the text 'low,high'.*tuple"),
         (["0"], (), "only one rank label, 0; .*at least two"),
-        (["Mild", "mild", "severe"], (), "case only: Mild, mild; merge"),
     ],
 )
 def test_names_that_are_no_ranks(names, order, message):
@@ -218,14 +206,9 @@ ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
     [
         ({}, "gone", {}, "data.root=.*gone.*no such folder.*check"),
         ({"": 1}, "000.png", {}, "000.png is a file; give the .*unpacked"),
-        ({}, "", {}, "holds nothing; it must be the folder that holds one"),
+        ({}, "", {}, "has no rank folders; give the folder that holds one"),
         ({"train": 0}, "", {}, "train has no rank folders; give"),
-        ({"bin": 0, "lib": 0}, "", {}, "holds bin, lib; it must be the folder"),
-        ({"kneeKL224/train/0": 1}, "", {}, "Did you mean data.root=.*/kneeKL224"),
-        ({"a/b/c/low": 1, "a/b/c/high": 1}, "", {}, r"mean data.root=.*/a/b/c\?"),
-        ({"x/y/train/0": 1, "papers": 0}, "", {}, "holds papers, x; .*data.root=.*x/y"),
-        ({"alone/0": 3, "alone/1": 3}, "alone/0", {}, "mean data.root=.*/alone"),
-        ({"s/train/0": 3, "s/train/1": 3}, "s/train/0", {}, "data.root=.*/s/train"),
+        ({"kneeKL224/train/0": 1}, "", {}, "kneeKL224 do not all start with a number"),
         ({"val/0": 2, "val/1": 2, "test/0": 2}, "", {}, "test, val but no train; name"),
         ({"train/0": 2, "val/0": 2, "validation/0": 2}, "", {}, "both mean val; keep"),
         ({"train/0": 4, "test/0": 3}, "", {}, "only one rank folder, 0"),
@@ -251,14 +234,11 @@ def test_refusals(tmp_path, shape, root, options, message):
 
 def test_folder_that_cannot_be_listed(open_folder):
     root = miniatures.folder(open_folder / "images" / "train", (2, 2, 2)).parent
-    (root / "train" / "2").chmod(0)
-    with unprivileged(), pytest.raises(ValueError, match="folder 2 .*access: train/2"):
+    closed = root / "train" / "2"
+    closed.chmod(0)
+    with unprivileged(), pytest.raises(ValueError, match="train/2 cannot be listed"):
         rank_folders.scan(root)
-    root.chmod(0)
-    with unprivileged(), pytest.raises(ValueError, match="images cannot be listed"):
-        rank_folders.scan(root)
-    root.chmod(0o755)
-    (root / "train" / "2").chmod(0o755)
+    closed.chmod(0o755)
 
 
 # --- carving ---
@@ -266,15 +246,8 @@ def test_folder_that_cannot_be_listed(open_folder):
 
 def test_listing_order_and_position_do_not_matter(tmp_path, monkeypatch):
     root = make(tmp_path, {"0": 30, "1": 20})
-    first = scan(root)
-    listed = os.scandir
-
-    @contextlib.contextmanager
-    def backwards(path):
-        with listed(path) as entries:
-            yield sorted(entries, key=lambda entry: entry.name, reverse=True)
-
-    monkeypatch.setattr(os, "scandir", backwards)
+    first, listed = scan(root), os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed(path)[::-1])
     assert scan(root.rename(root.parent / "elsewhere")).ids == first.ids
 
 
@@ -308,9 +281,7 @@ def graded_patients(draw_ranks: list[list[int]], root: pathlib.Path) -> pathlib.
     seed=st.integers(0, 5),
     val_fraction=st.sampled_from([0.05, 0.1, 0.3]),
 )
-def test_groups_stay_whole_and_ranks_are_covered(
-    tmp_path_factory, patients, seed, val_fraction
-):
+def test_groups_stay_whole(tmp_path_factory, patients, seed, val_fraction):
     # Three patients of one grade each make every grade carvable.
     patients = patients + [[rank] for rank in range(4) for _ in range(3)]
     root = graded_patients(patients, tmp_path_factory.mktemp("patients"))
@@ -320,7 +291,6 @@ def test_groups_stay_whole_and_ranks_are_covered(
     for split, ids in result.ids.items():
         for id_ in ids:
             seen[id_.split("/")[1].split("_")[0]].add(split)
-        assert set(result.labels[split].tolist()) == set(range(4)), split
     assert all(len(splits) == 1 for splits in seen.values())
     assert sum(map(len, result.ids.values())) == sum(map(len, patients))
     share = sum(splits == {"val"} for splits in seen.values()) / len(seen)
@@ -345,14 +315,6 @@ def test_every_rank_is_in_every_split(
             assert count >= (2 if size >= 6 else 1)
             assert abs(count - fraction * size) <= 2
     assert min(train) >= 1
-
-
-def test_a_rank_beside_higher_ones_is_covered(tmp_path):
-    # Rank 0 never stands alone: no stratum is its own.
-    root = graded_patients([[0, 1]] * 3 + [[1]] * 40, tmp_path)
-    for seed in range(10):
-        result = scan(root, group_pattern=r"^\d+", seed=seed)
-        assert [count[0] for count in counts(result)] == [1, 1, 1]
 
 
 def test_groups_by_the_whole_match_or_a_part_and_names_that_are_missed(tmp_path):

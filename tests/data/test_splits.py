@@ -9,7 +9,6 @@ import pytest
 
 from cloc_jax.data import splits
 from cloc_jax.data.layouts.listing import FOLD, Item
-from cloc_jax.runtime.files import Damaged
 
 RANKS = ("0", "1", "2")
 OPTIONS = {
@@ -39,10 +38,8 @@ def items(count=60, split=None, group=None, start=0):
 SHIPPED = splits.Protocol()
 
 
-def divide(some, *, protocol=SHIPPED, saved=None, **options):
-    return splits.divide(
-        some, RANKS, protocol=protocol, saved=saved, **(OPTIONS | options)
-    )
+def divide(some, *, protocol=SHIPPED, **options):
+    return splits.divide(some, RANKS, protocol=protocol, **(OPTIONS | options))
 
 
 def ids(some, division, split):
@@ -70,15 +67,9 @@ def shipped(*parts):
     return items(60, split=lambda i: parts[i // 3 % len(parts)])
 
 
-FOLDS = {"protocol": splits.Protocol(folds=5)}
-
-
 @pytest.mark.parametrize(
     "parts, options, message",
     [
-        (range(5), FOLDS | {"fold": -1}, "data.fold is -1; .* folds 0 to 4"),
-        (range(5), FOLDS | {"fold": 5}, "data.fold is 5; .* folds 0 to 4"),
-        ((), {"fold": 2}, "data.fold is 2, but this dataset has no"),
         (("val", "test"), {}, "no training images, only test, val"),
         ((), {"calibration_fraction": -0.1}, "data.calibration_fraction="),
         ((), {"calibration_fraction": 1.0}, "data.calibration_fraction="),
@@ -86,9 +77,16 @@ FOLDS = {"protocol": splits.Protocol(folds=5)}
     ],
 )
 def test_refusals(parts, options, message):
-    names = [FOLD.format(p) if isinstance(p, int) else p for p in parts]
     with pytest.raises(ValueError, match=message):
-        divide(shipped(*names) if names else items(), **options)
+        divide(shipped(*parts) if parts else items(), **options)
+
+
+def test_folds_that_there_are_not():
+    for fold in (-1, 5):
+        with pytest.raises(ValueError, match=f"data.fold is {fold}, .*folds 0 to 4"):
+            splits.check_fold(splits.Protocol(folds=5), fold)
+    with pytest.raises(ValueError, match="data.fold is 2, but this dataset has no"):
+        splits.check_fold(SHIPPED, 2)
 
 
 def test_too_few_images_for_calibration():
@@ -134,88 +132,19 @@ def test_drawn_splits_are_fixed_and_differ():
     assert ids(fewer, division, "test") == [n for n in tests[1] if n[0] != "2"]
 
 
-# --- saved splits ---
+# --- lists ---
 
 
-def save(path, some, **options):
-    division = divide(some, saved=path, **options)
-    splits.write(path, division, some, {"why": "test"})
-    return division
-
-
-def test_a_carved_split_never_changes(tmp_path):
-    path = tmp_path / "splits.json"
-    some = items(200)
-    first = save(path, some)
+def test_splits_are_written_down(tmp_path):
+    path, some = tmp_path / "splits.json", items(60)
+    division = divide(some)
+    assert splits.write(path, division, some, {"why": "test"}) == []
     written = json.loads(path.read_text())
     assert written["settings"] == {"why": "test"}
-    assert written["splits"]["val"] == ids(some, first, "val")
-    # Many new files: without the list, the hash would move some of the old ones.
-    more = items(400)
-    anew = divide(more)
-    assert not set(ids(some, first, "val")) <= set(ids(more, anew, "val"))
-    later = save(path, more)
-    for split in ("val", "test"):
-        assert ids(more, later, split) == ids(some, first, split)
-    assert any("200 images came since then" in note for note in later.notes)
-    assert any("val as carved before" in note for note in later.notes)
-
-
-def test_images_that_are_missing_for_a_while_come_back_to_their_place(tmp_path):
-    path = tmp_path / "splits.json"
-    some = items(100)
-    first = save(path, some)
-    fewer = [item for item in some if not item.id.endswith("5.png")]
-    save(path, fewer)
-    last = save(path, some)
-    for split in ("train", "val", "test"):
-        assert ids(some, last, split) == ids(some, first, split)
-
-
-def test_new_images_of_a_patient_go_where_the_patient_is(tmp_path):
-    path = tmp_path / "splits.json"
-    some = items(200, group=lambda i: f"patient-{i % 50}")
-    first = save(path, some)
-    more = items(250, group=lambda i: f"patient-{i % 50}")
-    later = save(path, more)
-    parts = {
-        split: {more[i].group for i in later.indices[split]}
-        for split in ("train", "val", "test")
-    }
-    assert not parts["train"] & parts["val"] and not parts["train"] & parts["test"]
-    old = {some[i].group for i in first.indices["val"]}
-    assert old == parts["val"]
-
-
-def test_a_list_that_fits_nothing_is_made_anew(tmp_path):
-    path = tmp_path / "splits.json"
-    save(path, items(60))
-    others = items(60, start=1000)
-    division = divide(others, saved=path)
-    assert ids(others, division, "val") == ids(others, divide(others), "val")
-
-
-def test_shipped_splits_are_not_read_from_a_list(tmp_path):
-    path = tmp_path / "splits.json"
-    names = ("train", "val", "test")
-    some = items(60, split=lambda i: names[i // 3 % 3])
-    save(path, some)
-    moved = items(60, split=lambda i: names[(i // 3 + 1) % 3])
-    division = divide(moved, saved=path)
-    for split, indices in division.indices.items():
-        assert {moved[i].split for i in indices} == {split}
-    assert division.carved == ()
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut", "another file"])
-def test_a_damaged_split_list_moves_no_image(tmp_path, how):
-    path = tmp_path / "splits.json"
-    save(path, items(24))
-    text = path.read_text()
-    changed = text.replace('"test"', '"tesu"'), text[:80], json.dumps({"runs": []})
-    path.write_text(changed[["flipped", "cut", "another file"].index(how)])
-    with pytest.raises(Damaged, match="splits.json is damaged.*carved anew"):
-        divide(items(24), saved=path)
+    for split in division.indices:
+        assert written["splits"][split] == ids(some, division, split)
+    (note,) = splits.write(tmp_path / "gone" / "x.json", division, some, {})
+    assert note.startswith("Warning: the splits could not be written down")
 
 
 # --- calibration ---

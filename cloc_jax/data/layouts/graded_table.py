@@ -14,27 +14,21 @@ from cloc_jax.data.layouts.listing import (
     Item,
     Listing,
     comma,
-    existing_root,
     is_image,
     relative,
+    root_folder,
 )
 from cloc_jax.data.layouts.rank_folders import group_by_pattern, order_ranks
 
 # Names a column may have where data.columns does not name it.
 USUAL = {
-    "path": ("path", "file", "filename", "file_name", "image", "image_path", "img"),
-    "label": ("label", "grade", "rank", "class", "level", "score", "target"),
+    "path": ("path", "file", "filename", "file_name", "image", "image_path"),
+    "label": ("label", "grade", "rank", "class", "level", "score"),
     "split": ("split", "set", "subset", "partition"),
-    "group": ("group", "patient", "patient_id", "subject", "subject_id", "case"),
+    "group": ("group", "patient", "patient_id", "subject", "subject_id"),
 }
 # What programs write where there is no value; never a rank, unless data.order has it.
-NO_VALUE = ("nan", "n/a", "<na>", "null")
-_SPLITS = SPLIT_NAMES | {
-    "training": "train",
-    "valid": "val",
-    "dev": "val",
-    "testing": "test",
-}
+NO_VALUE = ("", "nan", "n/a", "<na>", "null")
 
 
 def scan(
@@ -62,15 +56,14 @@ def scan(
     if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
     table = tables.read_table(path, max_bytes=max_bytes)
-    folder = existing_root(
-        root or path.parent, "the folder the table's paths start from"
-    )
+    folder = root_folder(root or path.parent, "the folder the table's paths start from")
     places = _places(table, columns)
-    notes = [_how(table, places)]
+    taken = [f"{role} from {table.header[place]!r}" for role, place in places.items()]
+    notes = [f"{path.name}: {comma(taken)}."]
     graded, skipped = _graded(table, places, folder, order)
-    names = sorted({label for label, _ in graded.values()})
-    if not names:
+    if not graded:
         raise ValueError(f"{path} names no graded images.")
+    names = sorted({label for label, _ in graded.values()})
     ranks, more = order_ranks(names, order, what="label", where=str(path))
     items = sorted(
         item._replace(label=ranks.index(label)) for label, item in graded.values()
@@ -90,29 +83,20 @@ def scan(
 
 def _places(table: tables.Table, columns: Mapping[str, str]) -> dict[str, int]:
     """Place of each column there is."""
+    header = [name.lower() for name in table.header]
     places = {}
     for role, usual in USUAL.items():
         if name := columns.get(role):
             places[role] = table.column(name)
-        elif (place := table.find(*usual)) is not None:
-            places[role] = place
+        elif found := [name for name in usual if name in header]:
+            places[role] = header.index(found[0])
         elif role in ("path", "label"):
             raise ValueError(
                 f"{table.path} has no column for the {role}; it has "
                 f"{comma(filter(None, table.header))}. Name it: "
                 f"--config.data.columns.{role}=NAME."
             )
-    if len(set(places.values())) < len(places):
-        raise ValueError(
-            f"{table.path}: one column was taken twice ({_how(table, places)}); name "
-            "them with data.columns."
-        )
     return places
-
-
-def _how(table: tables.Table, places: Mapping[str, int]) -> str:
-    taken = [f"{role} from {table.header[place]!r}" for role, place in places.items()]
-    return f"{table.path.name}: {comma(taken)}."
 
 
 def _graded(
@@ -127,25 +111,24 @@ def _graded(
     for row in table.rows:
         cells = {role: row[place] for role, place in places.items()}
         label = _plain(cells["label"])
-        if not cells["path"]:
-            raise ValueError(f"{table.path} line {row.line} names no file.")
-        if label.lower() in NO_VALUE and label not in order:
-            label = ""
         file = _inside(table, row, cells["path"], root)
         id_ = relative(file, root)
-        if not label:
+        if label.lower() in NO_VALUE and label not in order:
             skipped.append((id_, "images without a label in the table"))
-        elif id_ not in graded:
-            split = _split(table, row, cells.get("split"))
-            item = Item(id_, file, 0, split, cells.get("group") or None)
-            graded[id_] = label, item
-        elif graded[id_][0] == label:
-            skipped.append((id_, "lines that name an image again"))
-        else:
+            continue
+        if graded.get(id_, (label,))[0] != label:
             raise ValueError(
                 f"{table.path} line {row.line}: {id_} has the label {label} here and "
                 f"{graded[id_][0]} above; keep one."
             )
+        split = cells.get("split", "").lower()
+        if split and split not in SPLIT_NAMES:
+            raise ValueError(
+                f"{table.path} line {row.line}: the split is {split!r}; use train, val "
+                "or test."
+            )
+        group = cells.get("group") or None
+        graded[id_] = label, Item(id_, file, 0, SPLIT_NAMES.get(split), group)
     return graded, skipped
 
 
@@ -156,13 +139,10 @@ def _inside(
     # By the text alone: folders that are links to other disks are fine.
     below = pathlib.Path(os.path.abspath(root))
     file = pathlib.Path(os.path.normpath(below / written.replace("\\", "/")))
-    if not file.is_relative_to(below) and os.path.isabs(written):
-        # The root, or the way to it, may be a link that the table does not go by.
-        below, file = (pathlib.Path(os.path.realpath(path)) for path in (below, file))
-    if not file.is_relative_to(below):
+    if below not in file.parents:
         raise ValueError(
-            f"{table.path} line {row.line}: {written} leaves data.root={root}; give a "
-            "root that holds all images."
+            f"{table.path} line {row.line}: {written!r} is not a file below "
+            f"data.root={root}; give a root that holds all images."
         )
     file = root / file.relative_to(below)
     # Not the methods of paths, which raise for a name that is too long.
@@ -179,14 +159,3 @@ def _plain(label: str) -> str:
     whole, dot, decimals = label.partition(".")
     is_whole = whole.removeprefix("-").isdecimal() and not decimals.strip("0")
     return whole if dot and is_whole else label
-
-
-def _split(table: tables.Table, row: tables.Row, written: str | None) -> str | None:
-    if not written:
-        return None
-    if (split := _SPLITS.get(written.lower())) is None:
-        raise ValueError(
-            f"{table.path} line {row.line}: the split is {written!r}; use train, val "
-            "or test."
-        )
-    return split

@@ -1,21 +1,23 @@
 """What a layout finds: ranks in order, one item per image; and how to look for it."""
 
-import collections
-import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
 SPLITS = ("train", "val", "test")
 FOLD = "fold {}"  # what a layout calls the splits of cross-validation
 # Other words for the splits, as folders and in tables.
-SPLIT_NAMES = {"train": "train", "val": "val", "validation": "val", "test": "test"}
-
-UNLISTED = "folders that cannot be listed"  # an error, unless bad images are skipped
-_BELOW = 4  # levels at which a misplaced dataset is looked for
-_FOLDERS = 2000  # looked into at most, for a root that is a whole disk
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
 
 
 class Item(NamedTuple):
@@ -27,7 +29,6 @@ class Item(NamedTuple):
     split: str | None = None  # as shipped: train, val, test, or a fold
     group: str | None = None  # the patient or subject, where known
     row: tuple[str, int] | None = None  # array and place, in a file of arrays
-    eyes: tuple[float, float, float, float] | None = None  # x and y of both, to align
 
 
 class Listing(NamedTuple):
@@ -52,34 +53,20 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def _entries(path: pathlib.Path) -> list[os.DirEntry] | None:
-    """What lies in a folder, sorted; None where it cannot be listed."""
+def _names(folder: pathlib.Path) -> list[str]:
+    """What lies in a folder, sorted."""
     try:
-        with os.scandir(path) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return None
-
-
-def _is_dir(entry: os.DirEntry) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads back to itself
-        return False
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise ValueError(
+            f"the folder {folder} cannot be listed ({error.strerror}); change its "
+            "access, or move it away."
+        ) from None
 
 
 def subfolders(path: pathlib.Path) -> list[str]:
     """Names of the folders in a folder, sorted, hidden ones left out."""
-    if (entries := _entries(path)) is None:
-        raise ValueError(
-            f"the folder {path} cannot be listed; change its access, or move it away."
-        )
-    return [e.name for e in entries if _is_dir(e) and not is_hidden(e.name)]
-
-
-def count_images(path: pathlib.Path) -> int:
-    """How many images lie directly in a folder; 0 where that cannot be said."""
-    return len(image_files(path, [], path))
+    return [n for n in _names(path) if (path / n).is_dir() and not is_hidden(n)]
 
 
 def image_files(
@@ -87,20 +74,18 @@ def image_files(
 ) -> list[str]:
     """Names of the images directly in a folder, sorted; adds what is skipped."""
     names: list[str] = []
-    if (entries := _entries(folder)) is None:
-        skipped.append((relative(folder, root), UNLISTED))
-        return names
-    for entry in entries:
-        what = relative(pathlib.Path(entry.path), root)
-        if is_hidden(entry.name):
-            skipped.append((what, "hidden"))
-        elif _is_dir(entry):
+    for name in _names(folder):
+        path = folder / name
+        if is_hidden(name):
+            skipped.append((relative(path, root), "hidden"))
+        elif path.is_dir():
             why = "folders (images must lie directly in the rank folder)"
-            skipped.append((what, why))
-        elif is_image(entry.name):
-            names.append(entry.name)
+            skipped.append((relative(path, root), why))
+        elif is_image(name):
+            names.append(name)
         else:
-            skipped.append((what, "files that are not images by their name"))
+            why = "files that are not images by their name"
+            skipped.append((relative(path, root), why))
     return names
 
 
@@ -112,8 +97,16 @@ def relative(path: pathlib.Path, root: pathlib.Path) -> str:
 # --- the root ---
 
 
-def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
-    """The folder data.root names, or an error that says what it should be."""
+def root_folder(
+    root: str | pathlib.Path, wanted: str, needed: Iterable[str] = ()
+) -> pathlib.Path:
+    """The folder data.root names, or an error that says what it should be.
+
+    Args:
+        root: As given.
+        wanted: What it should be, in words.
+        needed: Files and folders that it must hold.
+    """
     if not str(root):
         raise ValueError(
             f"data.root is empty; give {wanted}, e.g. --config.data.root=path/to/it."
@@ -129,41 +122,11 @@ def existing_root(root: str | pathlib.Path, wanted: str) -> pathlib.Path:
             f"data.root={root} is a file; give {wanted}. An archive must be unpacked "
             "first."
         )
-    subfolders(path)  # one that cannot be listed says so
+    if missing := [name for name in needed if not (path / name).exists()]:
+        raise ValueError(
+            f"data.root={root} has no {comma(missing)}; it must be {wanted}."
+        )
     return path
-
-
-def root_folder(
-    root: str | pathlib.Path, wanted: str, is_it: Callable[[pathlib.Path], bool]
-) -> pathlib.Path:
-    """The folder of a layout, or an error that says which other one it may be."""
-    path = existing_root(root, wanted)
-    if is_it(path):
-        return path
-    here = path.absolute()
-    near = itertools.chain(_folders_below(here), here.parents[:3])
-    meant = next(filter(is_it, near), None)
-    names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
-    held = comma(names[:6]) + ", …" * (len(names) > 6) or "nothing"
-    advice = f" Did you mean data.root={meant}?" if meant else ""
-    raise ValueError(f"data.root={root} holds {held}; it must be {wanted}.{advice}")
-
-
-def _folders_below(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Folders below one, nearest first, up to some depth and number."""
-    waiting = collections.deque([(path, 0)])
-    for _ in range(_FOLDERS):
-        if not waiting:
-            return
-        folder, depth = waiting.popleft()
-        try:
-            names = subfolders(folder)
-        except ValueError:
-            continue  # not readable: not the one meant
-        if depth:
-            yield folder
-        if depth < _BELOW:
-            waiting.extend((folder / name, depth + 1) for name in names)
 
 
 # --- words ---

@@ -4,10 +4,8 @@ KOA, HID and BRACS have one folder per rank, IDRiD, Adience and CLAP2015 tables,
 RetinaMNIST is one file of arrays. Keyword arguments are settings of the dataset.
 """
 
-import collections
 import hashlib
 import math
-import os
 import pathlib
 import zipfile
 import zlib
@@ -22,11 +20,8 @@ from cloc_jax.data.layouts.listing import (
     Listing,
     comma,
     image_files,
-    is_hidden,
-    is_image,
     relative,
     root_folder,
-    subfolders,
 )
 from cloc_jax.runtime import files
 
@@ -50,7 +45,8 @@ def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Lis
         "the folder that holds train, val and test, each with the folders 0 to 4, such "
         "as KneeXrayData/ClsKLData/kneeKL224"
     )
-    return _rank_folders(root, wanted, GRADES, "train", group_pattern)
+    root = root_folder(root, wanted, [f"train/{grade}" for grade in GRADES])
+    return rank_folders.scan(root, order=GRADES, group_pattern=group_pattern)
 
 
 def scan_hid(root: str | pathlib.Path) -> Listing:
@@ -59,7 +55,7 @@ def scan_hid(root: str | pathlib.Path) -> Listing:
         f"the folder that holds {comma(DECADES)}: "
         "HistoricalColor-ECCV2012/data/imgs/decade_database"
     )
-    return _rank_folders(root, wanted, DECADES, "", "")
+    return rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
 
 
 def scan_bracs(root: str | pathlib.Path) -> Listing:
@@ -71,71 +67,46 @@ def scan_bracs(root: str | pathlib.Path) -> Listing:
         "the folder that holds train, val and test, each with the folders "
         f"{comma(LESIONS)}: BRACS_RoI/latest_version"
     )
-    listing = _rank_folders(root, wanted, LESIONS, "train", r"^BRACS_(\d+)_")
+    root = root_folder(root, wanted, [f"train/{name}" for name in LESIONS])
+    listing = rank_folders.scan(root, order=LESIONS, group_pattern=r"^BRACS_(\d+)_")
     return listing._replace(ranks=tuple(name[2:] for name in LESIONS))
-
-
-def _rank_folders(
-    root: str | pathlib.Path,
-    wanted: str,
-    ranks: tuple[str, ...],
-    below: str,
-    group_pattern: str,
-) -> Listing:
-    """An official layout with folders of these names in root, or in `below` of it."""
-
-    def is_root(path: pathlib.Path) -> bool:
-        folder = path / below
-        return folder.is_dir() and set(ranks) <= set(subfolders(folder))
-
-    root = root_folder(root, wanted, is_root)
-    return rank_folders.scan(root, order=ranks, group_pattern=group_pattern)
 
 
 # --- IDRiD ---
 
-_IMAGES, _LABELS = "1. Original Images", "2. Groundtruths"
-_SETS = {
-    "train": ("a. Training Set", "a. IDRiD_Disease Grading_Training Labels.csv"),
-    "test": ("b. Testing Set", "b. IDRiD_Disease Grading_Testing Labels.csv"),
+_IDRID = {
+    "train": (
+        "1. Original Images/a. Training Set",
+        "2. Groundtruths/a. IDRiD_Disease Grading_Training Labels.csv",
+    ),
+    "test": (
+        "1. Original Images/b. Testing Set",
+        "2. Groundtruths/b. IDRiD_Disease Grading_Testing Labels.csv",
+    ),
 }
 
 
 def scan_idrid(root: str | pathlib.Path) -> Listing:
     """IDRiD's folder "B. Disease Grading": two sets of images and two tables.
 
-        1. Original Images/{a. Training Set,b. Testing Set}/IDRiD_001.jpg, …
-        2. Groundtruths/{a. IDRiD_Disease Grading_Training Labels.csv,b. …Testing…}
-
     File names start again at 001 in the second set.
     """
     wanted = 'the folder "B. Disease Grading" with the images and tables of both sets'
-    root = root_folder(root, wanted, _is_idrid)
+    root = root_folder(root, wanted, [*_IDRID["train"], *_IDRID["test"]])
     items: list[Item] = []
     skipped: list[tuple[str, str]] = []
-    for split, (folder, table) in _SETS.items():
-        images = root / _IMAGES / folder
-        grades = _idrid_grades(root / _LABELS / table)
-        for name in image_files(images, skipped, root):
-            path = images / name
-            grade = grades.pop(pathlib.Path(name).stem.lower(), None)
+    for split, (folder, table) in _IDRID.items():
+        grades = _idrid_grades(root / table)
+        for name in image_files(root / folder, skipped, root):
+            path = root / folder / name
+            grade = grades.pop(path.stem.lower(), None)
             id_ = relative(path, root)
             if grade is None:
                 skipped.append((id_, "images without a grade in the table"))
             else:
                 items.append(Item(id_, path, GRADES.index(grade), split))
-        skipped += [
-            (f"{folder}/{name}", "grades in the table without an image")
-            for name in grades
-        ]
+        skipped += [(name, "grades in the table without an image") for name in grades]
     return Listing(GRADES, sorted(items), skipped, [])
-
-
-def _is_idrid(path: pathlib.Path) -> bool:
-    return all(
-        (path / _IMAGES / folder).is_dir() and (path / _LABELS / table).is_file()
-        for folder, table in _SETS.values()
-    )
 
 
 def _idrid_grades(path: pathlib.Path) -> dict[str, str]:
@@ -166,76 +137,44 @@ AGES = {
     "(48, 53)": "48-53",
     "(60, 100)": "60-100",
 }
-FOLDS = 5
-_SUBSETS = {"": "fold_{}_data.txt", "frontal": "fold_frontal_{}_data.txt"}
+FOLDS = tuple(FOLD.format(fold) for fold in range(5))
 
 
-def scan_adience(root: str | pathlib.Path, *, subset: str = "") -> Listing:
+def scan_adience(root: str | pathlib.Path) -> Listing:
     """Adience: five fold files beside the folder of aligned faces; users are groups.
 
-        fold_0_data.txt … fold_4_data.txt, fold_frontal_0_data.txt …
+        fold_0_data.txt … fold_4_data.txt
         aligned/<user_id>/landmark_aligned_face.<face_id>.<original_image>
 
     Folds share no user. Ages that are not exactly one of the eight classes are
-    dropped, as in the lists of Levi and Hassner.
-
-    Args:
-        root: The folder with the fold files.
-        subset: "frontal" for the lists of near-frontal faces, "" for all.
+    skipped, as in the lists of Levi and Hassner.
     """
-    if subset not in _SUBSETS:
-        raise ValueError(
-            f"data.subset is {subset!r}; Adience has 'frontal', or '' for all faces."
-        )
+    lists = [f"fold_{fold}_data.txt" for fold in range(len(FOLDS))]
     wanted = (
         "the folder that holds aligned (unpacked from aligned.tar.gz) and the files "
-        "fold_0_data.txt to fold_4_data.txt"
+        f"{lists[0]} to {lists[-1]}"
     )
-    root = root_folder(root, wanted, lambda path: _fold_folder(path) is not None)
-    if not (root / "aligned").is_dir():
-        raise ValueError(
-            f"data.root={root} has the fold files but no folder aligned; unpack "
-            "aligned.tar.gz there. The faces of faces.tar.gz are not used."
-        )
+    root = root_folder(root, wanted, ["aligned", *lists])
     label_of = {age: label for label, age in enumerate(AGES)}
     items: dict[str, Item] = {}
     skipped: list[tuple[str, str]] = []
-    odd: collections.Counter[str] = collections.Counter()
-    for fold in range(FOLDS):
-        path = (_fold_folder(root) or root) / _SUBSETS[subset].format(fold)
-        table = tables.read_table(path)
-        user, image, face, age = (
-            table.column(name)
-            for name in ("user_id", "original_image", "face_id", "age")
+    for fold, name in zip(FOLDS, lists, strict=True):
+        table = tables.read_table(root / name)
+        user, image, face, age = map(
+            table.column, ("user_id", "original_image", "face_id", "age")
         )
         for row in table.rows:
-            name = f"landmark_aligned_face.{row[face]}.{row[image]}"
-            file = root / "aligned" / row[user] / name
+            aligned = f"landmark_aligned_face.{row[face]}.{row[image]}"
+            file = root / "aligned" / row[user] / aligned
             id_ = relative(file, root)
             if row[age] not in label_of:
-                odd[row[age] or "no age"] += 1
                 skipped.append((id_, "faces whose age is none of the eight classes"))
             elif id_ in items:
                 skipped.append((id_, "faces that the fold files name twice"))
             else:
                 label = label_of[row[age]]
-                items[id_] = Item(id_, file, label, FOLD.format(fold), row[user])
-    notes = []
-    if odd:
-        most = [f"{age} {count}x" for age, count in odd.most_common(4)]
-        notes.append(
-            f"{odd.total()} faces with {len(odd)} odd ages were dropped: "
-            f"{', '.join(most)}{', …' * (len(odd) > 4)}."
-        )
-    return Listing(tuple(AGES.values()), sorted(items.values()), skipped, notes)
-
-
-def _fold_folder(path: pathlib.Path) -> pathlib.Path | None:
-    """Where the fold files of a root lie: in it, or in a folder folds."""
-    for folder in (path, path / "folds"):
-        if (folder / _SUBSETS[""].format(0)).is_file():
-            return folder
-    return None
+                items[id_] = Item(id_, file, label, fold, row[user])
+    return Listing(tuple(AGES.values()), sorted(items.values()), skipped, [])
 
 
 # --- RetinaMNIST ---
@@ -246,19 +185,22 @@ RETINAMNIST_MD5 = "bd4c0672f1bba3e3a89f0e4e876791e4"  # as published by MedMNIST
 
 def scan_retinamnist(root: str | pathlib.Path) -> Listing:
     """RetinaMNIST, `retinamnist.npz` or the folder that holds it."""
-    path = _retinamnist_file(root)
+    path = pathlib.Path(root).expanduser()
+    if not path.is_file():
+        path = root_folder(root, f"{_FILE}, or the folder that holds it", [_FILE])
+        path /= _FILE
     try:
         files.check_unpacked_zip(path, path)
         # Without pickle: arrays only, nothing in the file is ever run.
         with np.load(path, allow_pickle=False) as arrays:
-            names = {f"{split}_{k}" for split in SPLITS for k in ("images", "labels")}
-            if missing := sorted(names - set(arrays.files)):
-                raise ValueError(f"it has no {', '.join(missing)}")
-            labels = {split: arrays[f"{split}_labels"] for split in SPLITS}
+            labels = {split: arrays[f"{split}_labels"].reshape(-1) for split in SPLITS}
+            if missing := {f"{split}_images" for split in SPLITS} - {*arrays.files}:
+                raise ValueError(f"it has no {comma(sorted(missing))}")
     except files.TooLarge:
         raise
     except (
         OSError,
+        KeyError,
         ValueError,
         EOFError,
         MemoryError,  # an array that claims to be larger than it is
@@ -270,11 +212,9 @@ def scan_retinamnist(root: str | pathlib.Path) -> Listing:
             "again."
         ) from None
     items = [
-        Item(
-            f"{split}/{row:05d}", path, int(label), split, row=(f"{split}_images", row)
-        )
+        Item(f"{split}/{row:05d}", path, label, split, row=(f"{split}_images", row))
         for split in SPLITS
-        for row, label in enumerate(labels[split].reshape(-1))
+        for row, label in enumerate(map(int, labels[split]))
     ]
     if any(not 0 <= item.label < len(GRADES) for item in items):
         raise ValueError(f"{path} has labels beyond {GRADES[0]} to {GRADES[-1]}.")
@@ -287,171 +227,51 @@ def scan_retinamnist(root: str | pathlib.Path) -> Listing:
     return Listing(GRADES, sorted(items), [], notes)
 
 
-def _retinamnist_file(root: str | pathlib.Path) -> pathlib.Path:
-    path = pathlib.Path(root).expanduser()
-    if path.is_file():
-        return path
-    wanted = f"{_FILE}, or the folder that holds it"
-    return root_folder(root, wanted, lambda path: (path / _FILE).is_file()) / _FILE
-
-
 # --- CLAP2015 ---
 
-_CLAP_WANTED = (
-    "the folder that holds the images and the lists of the three sets, "
-    "{train,val,test}/ and {train,val,test}.csv"
-)
-_IMAGE = ("image", "filename", "file", "name", "image name")
-_AGE = ("age", "mean", "mean age", "mean_age", "apparent age", "apparent_age")
-_EYES = ("left_x", "left_y", "right_x", "right_y")
 
-
-def scan_clap2015(
-    root: str | pathlib.Path, *, bin: int = 1, landmarks: str = ""
-) -> Listing:
+def scan_clap2015(root: str | pathlib.Path, *, bin: int = 1) -> Listing:
     """CLAP2015 (apparent age, ICCV 2015): three sets of faces, three lists of ages.
 
-        {train,val,test}/image_1.jpg, …       folders whose names hold these words
-        train.csv, val.csv, test.csv          lists whose names, or folders, do
-        image_1.jpg;20;3.2                    image, mean apparent age, deviation
+        {train,val,test}/image_1.jpg, …
+        train.csv, val.csv, test.csv          image_1.jpg;20;3.2
 
-    Lists may have a header and commas, semicolons or tabs. Faces are expected to be
-    aligned; where they are not, a table of eye positions aligns them here. The class
-    is floor(age / bin), counted over bins that occur.
+    A line has an image, its mean apparent age and the deviation. Faces are expected to
+    be aligned. The class is floor(age / bin), counted over bins that occur.
 
     Args:
         root: The folder with the lists.
         bin: Years per class, 1 to 5.
-        landmarks: Table with columns image, left_x, left_y, right_x and right_y, to
-            align faces by their eyes; "" for faces that are aligned already.
     """
     if bin not in range(1, 6):
         raise ValueError(f"data.bin is {bin}; use one of 1, 2, 3, 4, 5.")
-    root = root_folder(
-        root, _CLAP_WANTED, lambda path: {"train", "test"} <= set(_lists(path))
-    )
-    skipped: list[tuple[str, str]] = []
+    wanted = "the folder that holds train, val, test and a list of each (train.csv, …)"
+    lists = [f"{split}.csv" for split in SPLITS]
+    root = root_folder(root, wanted, [*SPLITS, *lists])
     faces: list[tuple[Item, float]] = []
-    for split, path in _lists(root).items():
-        files = _images(root, split)
-        for name, age in _ages(path).items():
-            if (file := files.get(name)) is None:
-                skipped.append((f"{split}/{name}", "ages in a list without an image"))
-                continue
+    for split, name in zip(SPLITS, lists, strict=True):
+        for image, age in _ages(root / name):
+            file = root / split / image
             faces.append((Item(relative(file, root), file, 0, split), age))
-    if not faces:
-        raise FileNotFoundError(
-            f"data.root={root} has lists, but none of the images they name; it must "
-            f"be {_CLAP_WANTED}."
-        )
     bins = sorted({math.floor(age / bin) for _, age in faces})
     items = [
         item._replace(label=bins.index(math.floor(age / bin))) for item, age in faces
     ]
-    if landmarks:
-        items = _with_eyes(items, root, landmarks, skipped)
     ranks = tuple(
         str(b) if bin == 1 else f"{b * bin}-{b * bin + bin - 1}" for b in bins
     )
-    how = "by the given eyes" if landmarks else "as they are, expected to be aligned"
-    notes = [f"{len(ranks)} classes of {bin} years; faces are taken {how}."]
-    return Listing(ranks, sorted(items), skipped, notes)
+    return Listing(ranks, sorted(items), [], [f"{len(ranks)} classes of {bin} years."])
 
 
-def _split_of(*names: str) -> str | None:
-    """The split that the first telling one of some names tells."""
-    told = (s for name in names for s in SPLITS if s in name.lower())
-    return next(told, None)
-
-
-def _lists(root: pathlib.Path) -> dict[str, pathlib.Path]:
-    """List of each split, in root or in the folder of a split."""
-    found: dict[str, pathlib.Path] = {}
-    below = [root / name for name in subfolders(root) if _split_of(name)]
-    for folder in (root, *below):
-        for path in sorted(folder.iterdir()):
-            if path.suffix.lower() not in (".csv", ".txt") or is_hidden(path.name):
-                continue
-            split = _split_of(path.stem, folder.name if folder != root else "")
-            if split:
-                found.setdefault(split, path)
-    return {split: found[split] for split in SPLITS if split in found}
-
-
-def _images(root: pathlib.Path, split: str) -> dict[str, pathlib.Path]:
-    """Image files of a split by name: in its folder, or anywhere below root."""
-    folders = [name for name in subfolders(root) if _split_of(name) == split]
-    files: dict[str, pathlib.Path] = {}
-    for top in [root / name for name in folders] or [root]:
-        for folder, _, names in os.walk(top):
-            for name in filter(is_image, names):
-                if is_hidden(name):
-                    continue
-                path = pathlib.Path(folder, name)
-                if files.setdefault(name, path) != path:
-                    raise ValueError(
-                        f"{files[name]} and {path} have the same name, so a list "
-                        f"cannot tell them apart; put {split} into a folder of its own."
-                    )
-    return files
-
-
-def _ages(path: pathlib.Path) -> dict[str, float]:
-    """Age of each image a list names."""
-    table = tables.read_table(path, has_header=False)
-    image, age = 0, 1
-    first = table.rows[0]
-    if len(first) > 1 and not _is_number(first[1]):
-        table = tables.read_table(path)
-        image, age = table.column(*_IMAGE), table.column(*_AGE)
-    ages: dict[str, float] = {}
-    for row in table.rows:
-        if len(row) <= age or not _is_number(row[age]):
+def _ages(path: pathlib.Path) -> list[tuple[str, float]]:
+    """Each image a list names, with its age."""
+    ages = []
+    for row in tables.read_table(path, has_header=False).rows:
+        try:
+            ages.append((row[0], float(row[1])))
+        except (IndexError, ValueError):
             raise ValueError(
                 f"{path} line {row.line}: {comma(row)} has no age; each line must be "
                 "an image, its mean apparent age and the deviation."
-            )
-        ages[row[image].rpartition("/")[2]] = float(row[age])
+            ) from None
     return ages
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _with_eyes(
-    items: list[Item],
-    root: pathlib.Path,
-    landmarks: str,
-    skipped: list[tuple[str, str]],
-) -> list[Item]:
-    """Items whose eyes the table knows, by path below root or else by file name."""
-    path = pathlib.Path(landmarks).expanduser()
-    table = tables.read_table(path if path.exists() else root / landmarks)
-    image = table.column(*_IMAGE)
-    places = [table.column(name) for name in _EYES]
-    eyes: dict[str, tuple[float, float, float, float]] = {}
-    for row in table.rows:
-        cells = [row[place] for place in places]
-        if not all(map(_is_number, cells)):
-            raise ValueError(
-                f"{table.path} line {row.line}: {comma(cells)} are not four numbers, "
-                f"{comma(_EYES)}."
-            )
-        left_x, left_y, right_x, right_y = map(float, cells)
-        eyes[row[image]] = left_x, left_y, right_x, right_y
-    known = [
-        item._replace(eyes=eyes.get(item.id) or eyes.get(item.path.name))
-        for item in items
-    ]
-    kept = [item for item in known if item.eyes]
-    skipped += [(i.id, "images without eye positions") for i in known if not i.eyes]
-    if not kept:
-        raise ValueError(
-            f"data.landmarks={landmarks} names none of the images, such as "
-            f"{items[0].id}; its column image must hold their paths or names."
-        )
-    return kept

@@ -4,6 +4,7 @@ import csv
 import io
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cloc_jax.data.layouts.listing import comma
 from cloc_jax.runtime import files
@@ -19,35 +20,23 @@ class Row(list[str]):
         self.line = line
 
 
-class Table:
-    """A table with or without a header.
+class Table(NamedTuple):
+    """A table with or without a header."""
 
-    Attributes:
-        path: The file.
-        header: Names of the columns; empty where there is no header.
-        rows: Lines that are not blank.
-    """
-
-    def __init__(self, path: pathlib.Path, header: list[str], rows: list[Row]):
-        self.path, self.header, self.rows = path, header, rows
+    path: pathlib.Path
+    header: list[str]  # names of the columns; empty where there is no header
+    rows: list[Row]  # lines that are not blank
 
     def column(self, *names: str) -> int:
         """Place of the first column with one of the names, whatever their case."""
-        place = self.find(*names)
-        if place is None:
-            raise ValueError(
-                f"{self.path} has no column {' or '.join(names)}; it has "
-                f"{comma(filter(None, self.header)) or 'none with a name'}."
-            )
-        return place
-
-    def find(self, *names: str) -> int | None:
-        """As `column`, or None where there is none."""
         lower = [name.lower() for name in self.header]
         for name in names:
             if name.lower() in lower:
                 return lower.index(name.lower())
-        return None
+        raise ValueError(
+            f"{self.path} has no column {' or '.join(names)}; it has "
+            f"{comma(filter(None, self.header)) or 'none with a name'}."
+        )
 
 
 def read_table(
@@ -65,11 +54,6 @@ def read_table(
     line = 1
     try:
         for cells in reader:
-            width = len(header or cells)
-            # Two quotes that are missing make a table that is right by its form.
-            below = [part for cell in cells for part in cell.splitlines()[1:]]
-            if any(part.count(separator) >= width - 1 > 0 for part in below):
-                raise csv.Error("a quoted cell has whole rows in it")
             cells = [cell.strip() for cell in cells]
             if any(cells) and has_header and not header:
                 header = cells
@@ -87,11 +71,10 @@ def read_table(
 def _text(path: pathlib.Path, max_bytes: int) -> str:
     """The content of the file, as text."""
     try:
-        text = files.read_regular(
+        data = files.read_regular(
             path, max_bytes=max_bytes, raise_limit="raise data.max_file_mib"
-        ).decode("utf-8-sig")
-        if "\0" in text:
-            raise ValueError("it has a NUL byte, which no table has")
+        )
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no table {path}; check the path.") from None
     except UnicodeDecodeError:
@@ -99,6 +82,4 @@ def _text(path: pathlib.Path, max_bytes: int) -> str:
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
         ) from None
     except (OSError, ValueError) as error:
-        why = str(error).removeprefix(f"{path}: ")
-        raise ValueError(f"{path} cannot be read as a table: {why}") from None
-    return text
+        raise ValueError(f"the table cannot be read: {error}") from None
