@@ -5,7 +5,7 @@ import numpy as np
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import inference
-from cloc_jax.training import assembly, encoder, run
+from cloc_jax.training import assembly, callbacks, encoder
 
 
 def untrained_run(config, path):
@@ -32,5 +32,5 @@ def untrained_run(config, path):
             "reason": "it was made for a test",
             "seconds": 0.0,
         }
-        run.hand_over(folder, stage.name, state, support, record)
+        callbacks.hand_over(folder, stage.name, state, support, record)
     return folder

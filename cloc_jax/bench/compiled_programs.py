@@ -111,7 +111,7 @@ def _step(config, stage, index, create, graph, model, mesh) -> Program:
     )
 
     def make_carry() -> train_step.Carry:
-        _, drawn = checkpoint.split_model(checkpoint.compiled_model(create.random)())
+        _, drawn = checkpoint.split_model(encoder.compiled_model(create.random)())
         return program.first_carry(drawn)
 
     key = jax.eval_shape(lambda: train_step.stage_key(config.seed, index))
@@ -163,7 +163,7 @@ def _evaluation(config, method, graph, model, mesh) -> Program:
     model = jax.tree.map(lambda leaf: _placed(leaf, copied), model)
     if method.fit is None:
         apply = inference.predictor(graph, method, mesh)
-        return Program("evaluation", apply, (model, images, None), rows)
+        return Program("evaluation", apply, (model, None, images), rows)
     embed = inference.embedder(graph, method, mesh)
     return Program("embeddings", embed, (model, images), rows)
 

@@ -54,18 +54,6 @@ def merge_model(graph: nnx.GraphDef, state: ModelState) -> Any:
     return nnx.merge(graph, *state, copy=True)
 
 
-def compiled_model(make: Callable[..., nnx.Module]) -> Callable[..., Any]:
-    """A function that makes a model, compiled as a whole but with little care.
-
-    It runs once, so compiling it matters more than its speed: drawing each layer's
-    weights is long code. The numbers are the same to the bit.
-    """
-    on_cpu = jax.default_backend() == "cpu"
-    options: dict[str, Any] = {"xla_backend_optimization_level": 1} if on_cpu else {}
-    arrays = jax.jit(lambda *given: split_model(make(*given)), compiler_options=options)
-    return lambda *given: merge_model(*arrays(*given))
-
-
 class Checkpoints:
     """The numbered checkpoints of a run that is under way.
 

@@ -15,10 +15,14 @@ from cloc_jax.methods import Labelled, Method, Prediction, Support
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 
-# Compiled (state, images, support) -> Prediction
+# Compiled (state, support, images) -> Prediction
 Predictor = Callable[[ModelState, Any, Any], Prediction]
 # Compiled (state, images) -> embeddings
 Embedder = Callable[[ModelState, Any], jax.Array]
+
+
+def nothing() -> None:
+    """What happens between two batches where nobody asks for anything."""
 
 
 def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Predictor:
@@ -34,8 +38,9 @@ def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Embedder:
 # Runs of a sweep share their graph: compile once for all of them.
 @functools.lru_cache(maxsize=8)
 def _compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
-    def apply(state, images, *more):
-        return function(checkpoint.evaluating(graph, state), images, *more)
+    def apply(state, *given):
+        *support, images = given
+        return function(checkpoint.evaluating(graph, state), images, *support)
 
     # Every process receives all results.
     return jax.jit(apply, out_shardings=sharding.copied(mesh))
@@ -48,7 +53,7 @@ def over(
     *,
     batch_size: int,
     threads: int,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None] = nothing,
     is_padded: bool = False,
 ) -> Any:
     """`function` of all images of a source, in its order, as numpy arrays.

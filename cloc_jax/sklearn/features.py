@@ -22,8 +22,9 @@ from cloc_jax.encoders.registry import Identity
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
-from cloc_jax.training import assembly, batches
-from cloc_jax.training.fit import NonFinite, fit
+from cloc_jax.training import assembly, batches, encoder
+from cloc_jax.training.fit import fit
+from cloc_jax.training.train_step import NonFinite
 
 EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
 # What decides a model and how it is trained.
@@ -118,7 +119,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         except NonFinite as error:
             raise NonFinite(
                 f"{error} Scale the features, such as by StandardScaler in a pipeline, "
-                "or use a smaller learning_rate."
+                "or use a smaller learning_rate.",
+                error.step,
             ) from None
         self._leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(fitted.state)]
         self._support, self.n_iter_ = fitted.support, fitted.epochs
@@ -163,7 +165,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         state, support = model.state(self._leaves), self._support
         predictor = inference.predictor(model.graph, model.method, model.mesh)
         return batches.Features(batches.given(X), model.mesh).over(
-            lambda rows: predictor(state, rows, support),
+            functools.partial(predictor, state, support),
             model.settings.eval_batch_size,
         )
 
@@ -225,7 +227,7 @@ class _Model:
             rngs = nnx.Rngs(jax.random.key(seed))
             return self.method.init(Identity(num_features, is_signed=True), rngs)
 
-        self.create = checkpoint.compiled_model(make)
+        self.create = encoder.compiled_model(make)
         self.graph, like = checkpoint.split_model(nnx.eval_shape(make))
         self._tree = jax.tree.structure(like)
         self.settings = dataclasses.replace(

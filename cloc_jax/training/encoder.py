@@ -35,6 +35,7 @@ from cloc_jax.runtime import (
     processes,
     sharding,
 )
+from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
 
@@ -198,7 +199,23 @@ def _initializer(
             encoder.keep_from(first)
         return init(encoder, rngs)
 
-    return random, checkpoint.compiled_model(random)
+    return random, compiled_model(random)
+
+
+def compiled_model(make: Callable[..., nnx.Module]) -> Callable[..., Any]:
+    """A function that makes a model, compiled as a whole but with little care.
+
+    It runs once, so compiling it matters more than its speed: drawing each layer's
+    weights is long code. The numbers are the same to the bit.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    options: dict[str, Any] = {"xla_backend_optimization_level": 1} if on_cpu else {}
+
+    def split(*given: Any) -> tuple[nnx.GraphDef, ModelState]:
+        return checkpoint.split_model(make(*given))
+
+    arrays = jax.jit(split, compiler_options=options)
+    return lambda *given: checkpoint.merge_model(*arrays(*given))
 
 
 def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
@@ -254,11 +271,7 @@ def _trunk(
         encoder = checkpoint.merge_model(graph, state)
     else:
         given = weights_of(config)
-        encoder = (
-            filling.filled(random, given)
-            if given
-            else checkpoint.compiled_model(random)()
-        )
+        encoder = filling.filled(random, given) if given else compiled_model(random)()
     settings = config.encoder
     names = "name stride epsilon preprocessing dtype pooling widths"
     decides = {name: settings[name] for name in names.split()}

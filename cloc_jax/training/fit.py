@@ -20,20 +20,15 @@ from jax.sharding import Mesh
 from cloc_jax.data import samplers
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import Draw, Source
-from cloc_jax.methods import Context, Method, Stage, Support
+from cloc_jax.methods import Context, Method, Support
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import batches, train_step
-from cloc_jax.training.train_step import Carry
+from cloc_jax.training.train_step import Carry, NonFinite
 
 Record = dict[str, Any]  # where training is, as plain data
-Views = Callable[[Stage], Sequence[Draw]]  # how the views of an item are drawn
 LONG_STEP = 0.2  # seconds
-
-
-class NonFinite(ArithmeticError):
-    """The loss or a gradient became infinite or not a number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +102,7 @@ def fit(
     create: Callable[[], nnx.Module],
     ranks: Sequence[str],
     mesh: Mesh | None = None,
-    views: Views | None = None,
+    views: Sequence[Sequence[Draw]] = (),
     stage_samplers: Sequence[Sampler] = (),
     callbacks: Callbacks | None = None,
     resume: Resume | None = None,
@@ -121,8 +116,8 @@ def fit(
       create: the model as it starts, such as `lambda: method.init(encoder, rngs)`.
       ranks: their names from lowest to highest.
       mesh: the devices; by default the first one.
-      views: how a stage's views of a training item are drawn; by default the item as
-        it is.
+      views: of each stage, how its views of a training item are drawn; by default the
+        item as it is.
       stage_samplers: the batches of each stage; by default those of `samplers_of`.
       callbacks: what else happens meanwhile.
       resume: the checkpoint to go on from.
@@ -138,7 +133,7 @@ def fit(
         create,
         ranks,
         mesh or sharding.make_mesh(1),
-        views or (lambda stage: [lambda item, rng: train[item]] * len(stage.views)),
+        views or [[lambda i, _: train[i]] * len(s.views) for s in method.stages],
         stage_samplers or samplers_of(method, train.labels, settings, ranks),
         callbacks or Callbacks(),
     )
@@ -212,7 +207,7 @@ class _Task(NamedTuple):
     create: Callable[[], nnx.Module]
     ranks: Sequence[str]
     mesh: Mesh
-    views: Views
+    views: Sequence[Sequence[Draw]]
     samplers: Sequence[Sampler]
     callbacks: Callbacks
 
@@ -226,8 +221,7 @@ class StageFit:
       step: steps of the stage that are done.
       carry: the model and all else that steps change.
       best: the model of the best epoch so far.
-      record: where the stage is, as plain data; a checkpoint has it.
-      has_begun: False while the stage before hands over its model.
+      record: where the stage is at this moment, as plain data; a checkpoint has it.
     """
 
     def __init__(
@@ -254,7 +248,7 @@ class StageFit:
             "reason": "",
             "seconds": 0.0,
         }
-        self.has_begun = False
+        self._has_begun = False
         if resume:
             self.record |= {name: resume.record[name] for name in self.record}
         else:
@@ -268,7 +262,7 @@ class StageFit:
             self._batches = batches.Streamed(
                 train,
                 self.sampler,
-                draws=task.views(self.stage),
+                draws=task.views[index],
                 seed=seed,
                 first_step=self.step,
                 threads=settings.threads,
@@ -292,48 +286,36 @@ class StageFit:
         # Steps are queued ahead of the device; long ones are waited for, since a
         # request to stop can only be answered once all in the queue are done.
         self._waits = True
-        self.has_begun = True
+        self._has_begun = True
         self._started = time.monotonic() - self.record["seconds"]
 
     def train(self) -> tuple[ModelState, Support | None]:
         """Trains the stage to its end; the model handed over, and its support."""
         callbacks = self._task.callbacks
         callbacks.begin_stage(self)
-        while not self.record["rule"]:
-            means = self._train_epoch()
-            callbacks.before_evaluation(self)
-            row = self._end_epoch(means, self._evaluate())
-            callbacks.after_epoch(self, row)
+        try:
+            while not self.record["rule"]:
+                means = self._train_epoch()
+                callbacks.before_evaluation(self)
+                row = self._end_epoch(means, self._evaluate())
+                callbacks.after_epoch(self, row)
+        except NonFinite as error:
+            ids = self._task.splits["train"].ids
+            items = [ids[i] for i in self.sampler.batch(error.step).ravel()]
+            raise NonFinite(
+                f"{error} of stage {self.stage.name}, whose batch held "
+                f"{', '.join(items)}.",
+                error.step,
+            ) from None
         state = self.best if self.stage.hand_over == "best" else self.carry.model
         support = self._fit_support(state) if self.stage.is_scored else None
         callbacks.after_stage(self, state, support)
         return _copied(self._task.mesh)(state), support
 
-    def where(self) -> Record:
-        """The record of this moment."""
-        seconds = time.monotonic() - self._started
-        self.record = self.record | {"step": self.step, "seconds": seconds}
-        return self.record
-
-    def means(self) -> dict[str, float]:
-        """Mean scalars since the epoch began: the only look at the device within it.
-
-        Raises NonFinite where a step went wrong since the last look.
-        """
-        bad_step, totals = jax.device_get((self.carry.bad_step, self.carry.totals))
-        if bad_step >= 0:
-            ids = self._task.splits["train"].ids
-            items = [ids[i] for i in self.sampler.batch(int(bad_step)).ravel()]
-            raise NonFinite(
-                f"the loss or a gradient was not finite at step {int(bad_step)} of "
-                f"stage {self.stage.name}, whose batch held {', '.join(items)}."
-            )
-        done = (self.step - 1) % self.sampler.steps_per_epoch + 1
-        return {name: float(total) / done for name, total in totals.items()}
-
     def _train_epoch(self) -> dict[str, float]:
         """Steps to the end of the epoch; the means of its scalars."""
-        last = (self.record["epoch"] + 1) * self.sampler.steps_per_epoch
+        length = self.sampler.steps_per_epoch
+        last = (self.record["epoch"] + 1) * length
         while self.step < last:
             began = time.monotonic()
             self.carry, self.step = self._batches.advance(
@@ -342,8 +324,10 @@ class StageFit:
             if self._waits:
                 jax.block_until_ready(self.carry.step)
                 self._waits = time.monotonic() - began > LONG_STEP
+            seconds = time.monotonic() - self._started
+            self.record = self.record | {"step": self.step, "seconds": seconds}
             self._task.callbacks.after_steps(self, began)
-        return self.means()
+        return train_step.means(self.carry, length)
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:
         """Metrics of the splits that decide when the stage ends."""
@@ -354,7 +338,8 @@ class StageFit:
         predictor = inference.predictor(self._graph, task.method, task.mesh)
         scores = {}
         for split in self.stage.stop.reads:
-            found = self._over(lambda x: predictor(model, x, support), split)
+            predict = functools.partial(predictor, model, support)
+            found = self._over(predict, split)
             scores[split] = predictions.score(
                 found, task.splits[split].labels, task.ranks
             )
@@ -366,21 +351,19 @@ class StageFit:
             self._task.method,
             self._graph,
             model,
-            lambda split: self._embed(model, split),
+            functools.partial(self._embed, model),
             {name: source.labels for name, source in self._task.splits.items()},
         )
 
     def _embed(self, model: ModelState, split: str) -> np.ndarray:
         embedder = inference.embedder(self._graph, self._task.method, self._task.mesh)
-        return self._over(lambda images: embedder(model, images), split)
+        return self._over(functools.partial(embedder, model), split)
 
     def _over(self, function: Callable, split: str) -> Any:
         task, size = self._task, self._task.settings.eval_batch_size
-
-        def between() -> None:
-            if self.has_begun:
-                task.callbacks.between_batches(self)
-
+        between = inference.nothing
+        if self._has_begun:  # else the stage before hands over its model
+            between = functools.partial(task.callbacks.between_batches, self)
         if features := self._features[split]:
             return features.over(function, size, between)
         return inference.over(
@@ -414,8 +397,9 @@ class StageFit:
             "stop": verdict.state,
             "rule": verdict.rule,
             "reason": verdict.reason,
+            "seconds": time.monotonic() - self._started,
         }
-        return row | {"seconds": self.where()["seconds"]}
+        return row | {"seconds": self.record["seconds"]}
 
     def _readouts(self) -> dict[str, dict[str, float]]:
         model = checkpoint.merge_model(self._graph, self.carry.model)

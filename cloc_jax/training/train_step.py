@@ -25,6 +25,14 @@ from cloc_jax.training import optimizer as optimizers
 MOST_PROGRAMS = 32  # kept at a time; those of the longest unused settings go first
 
 
+class NonFinite(ArithmeticError):
+    """The loss or a gradient of a step became infinite or not a number."""
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
+
+
 class Carry(NamedTuple):
     """All that a training step changes, on the device."""
 
@@ -100,6 +108,19 @@ class Program:
     def first_carry(self, model: ModelState) -> Carry:
         """The carry before the first step, laid out over the devices."""
         return sharding.place_state(self._first(model), self._shardings)
+
+
+def means(carry: Carry, length: int) -> dict[str, float]:
+    """Mean scalars since an epoch of that many steps began; NonFinite where one is not.
+
+    The only look at the device within an epoch.
+    """
+    step, bad_step, totals = jax.device_get((carry.step, carry.bad_step, carry.totals))
+    if bad_step >= 0:
+        text = f"the loss or a gradient was not finite at step {int(bad_step)}"
+        raise NonFinite(text, int(bad_step))
+    done = (int(step) - 1) % length + 1
+    return {name: float(total) / done for name, total in totals.items()}
 
 
 PROGRAMS: dict[Hashable, Program] = {}

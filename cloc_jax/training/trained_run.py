@@ -74,11 +74,8 @@ class TrainedRun:
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.predictor(self.graph, self.method, self.mesh)
-        found = self._over(
-            lambda images: predictor(self.state, images, self.support),
-            source,
-            batch_size,
-        )
+        predict = functools.partial(predictor, self.state, self.support)
+        found = self._over(predict, source, batch_size)
         return self._finite(found, source)
 
     @property

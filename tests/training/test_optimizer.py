@@ -11,7 +11,7 @@ from tiny_runs import tiny
 from cloc_jax import encoders, methods
 from cloc_jax.methods.interface import NETWORK as EVERY_NETWORK
 from cloc_jax.runtime import checkpoint, sharding
-from cloc_jax.training import assembly, optimizer
+from cloc_jax.training import assembly, encoder, optimizer
 
 # The small encoder has four layers; VGG16 has a fifth.
 NETWORK = tuple(group for group in EVERY_NETWORK if group != "layer5")
@@ -33,7 +33,7 @@ def model():
         encoder = encoders.build("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
         return method.init(encoder, rngs)
 
-    return checkpoint.split_model(checkpoint.compiled_model(create)())[1].params
+    return checkpoint.split_model(encoder.compiled_model(create)())[1].params
 
 
 def moved(params, trains, **settings):

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import tiny_runs
 
-from cloc_jax.training import assembly, run
+from cloc_jax.training import assembly, callbacks
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +22,14 @@ def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
     batches = parts.samplers[0]
     # Batches of 8; phase one looks at 48 + 20 images, phase two at 20.
     one, two = (batches.steps_per_epoch + n / 8 / 3 for n in (68, 20))
-    (line,) = run.estimate_lines(config, parts, 3.0, 3)
+    (line,) = callbacks.estimate_lines(config, parts, 3.0, 3)
     assert f"{3 * one:.0f} s per epoch" in line
     assert f"about {20 * 3 * (one + two) / 60:.0f} min if stages end after 20" in line
     assert f"{100 * 3 * (one + two) / 60:.0f} min at most" in line
 
 
 def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
-    _, advice = run.estimate_lines(config, parts, 60.0, 3)
+    _, advice = callbacks.estimate_lines(config, parts, 60.0, 3)
     assert advice.endswith("--config=configs/quickstart.py:frozen")
 
 
@@ -40,12 +40,12 @@ def steps(estimate, *began, is_last=False):
 
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
     times = iter([102.0, 202.0, 302.0])  # the step that compiles is not timed
-    estimate = run.TimeEstimate(config, parts, clock=lambda: next(times))
+    estimate = callbacks.TimeEstimate(config, parts, clock=lambda: next(times))
     steps(estimate, 0.0, 100.0, 200.0)
     assert capsys.readouterr().out == ""
     steps(estimate, 300.0)
     told = capsys.readouterr().out.strip().splitlines()
-    assert told == run.estimate_lines(config, parts, 2.0, 3)
+    assert told == callbacks.estimate_lines(config, parts, 2.0, 3)
     steps(estimate, 400.0)  # the clock would be exhausted
     assert capsys.readouterr().out == ""
 
@@ -54,23 +54,23 @@ def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
 def test_a_slow_step_or_the_last_before_evaluation_is_enough(
     config, parts, capsys, seconds, is_last
 ):
-    estimate = run.TimeEstimate(config, parts, clock=lambda: 10.0 + seconds)
+    estimate = callbacks.TimeEstimate(config, parts, clock=lambda: 10.0 + seconds)
     steps(estimate, 0.0)
     steps(estimate, 10.0, is_last=is_last)
     told = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert told == run.estimate_lines(config, parts, seconds, 1)
+    assert told == callbacks.estimate_lines(config, parts, seconds, 1)
 
 
 def test_no_guess_beyond_the_cap():
     short = tiny_runs.tiny(train__max_epochs=2)
     parts = assembly.build(short)
-    (line,) = run.estimate_lines(short, parts, 1.0, 3)
+    (line,) = callbacks.estimate_lines(short, parts, 1.0, 3)
     assert "about" not in line and line.endswith("at most")
 
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
-    steps(run.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
+    steps(callbacks.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
     assert capsys.readouterr().out == ""
 
 
@@ -80,7 +80,7 @@ def test_frozen_encoders_need_no_estimate(config, parts, capsys):
 )
 def test_the_file_that_is_suggested_exists_and_is_frozen(name):
     config = tiny_runs.tiny(data__name=name)
-    file, _, variant = run.frozen_config(config).partition(".py:")
+    file, _, variant = callbacks.frozen_config(config).partition(".py:")
     found = importlib.import_module(f"configs.{file}").get_config(variant)
     assert found.data.name == name
     assert found.encoder.frozen and found.head.projection == 128

@@ -12,7 +12,7 @@ from tiny_runs import KEY, stage_parts, tiny
 from cloc_jax.methods import Context
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, fit, run
+from cloc_jax.training import assembly, fit, run, train_step
 
 
 def of(method, **settings):
@@ -93,7 +93,7 @@ def test_settings_are_checked_before_anything_is_made(change, message, tmp_path)
 @pytest.mark.slow
 def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     config = tiny(optimizer__learning_rate=1e37, train__log_steps=2)
-    with pytest.raises(fit.NonFinite) as error:
+    with pytest.raises(train_step.NonFinite) as error:
         run.train(config, RunFolder(tmp_path / "run"), resume=False)
     message = str(error.value)
     step = int(message.split("at step ")[1].split()[0])
