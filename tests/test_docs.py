@@ -26,7 +26,8 @@ BLOCK = re.compile(r"(?:^ {4}.*\n)+|^```(?:.*\n)+?```", re.MULTILINE)
 GROUPS = "data|augment|encoder|head|method|optimizer|mesh|train"
 # In words between backticks, and in the flags of any code.
 NAMED = r"`|--config\.|--vary='?|--set='?[\w/]*:"
-FIELD = re.compile(rf"(?:{NAMED})(?:--config\.)?((?:{GROUPS})\.[a-z][\w.]*)")
+# Not names of tables, such as train.csv.
+FIELD = re.compile(rf"(?:{NAMED})(?:--config\.)?((?:{GROUPS})\.(?!csv)[a-z][\w.]*)")
 FILE = re.compile(r"(?<![\w/.>])\w+/[\w./]*\.(?:py|md|png)\b")
 
 

@@ -139,8 +139,8 @@ def own_images(tmp_path, monkeypatch):
 
 
 def paint_grey(root):
-    for path in root.rglob("*.png"):
-        Image.fromarray(np.full((12, 10, 3), 128, np.uint8)).save(path)
+    for level, path in enumerate(root.rglob("*.png")):  # no two are alike
+        Image.fromarray(np.full((12, 10, 3), 100 + level, np.uint8)).save(path)
 
 
 SAID = r"24 images with other content \(0/00.png, .*, …\)\. Restore them"
