@@ -3,9 +3,8 @@
 They are computed once and kept, by item, under a mark of all that decides them: the
 frozen weights and how they are applied, the preparation of the images, and the view
 (the clean image, or one of several augmented ones). Splits, labels and seeds are not
-among it, so folds, relabelled data and sweeps share one store. Of several processes
-that train together, each computes a share, by itself and in the batches that one
-process would make; processes that know nothing of each other share the work too.
+among it, so folds, relabelled data and sweeps share one store. Several processes that
+see the same store share the work, whether they train together or not.
 """
 
 import functools
@@ -229,47 +228,13 @@ def derive(
         store = FeatureStore(folder / _mark(settings)[:32])
         shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
 
-        def fill(items, store=store, seen=seen, shown=shown) -> None:
-            _fill(store, seen, items, marks, trunk, one, shown, batch_size, threads)
-
-        _complete(store, marks, fill, shown, batch_size)
+        missing = [i for i, mark in enumerate(marks) if mark not in store]
+        if missing:
+            console.print(f"computing features of {len(missing)} {shown}, once")
+            _fill(store, seen, missing, marks, trunk, one, shown, batch_size, threads)
         in_memory = len(marks) * one <= memory_bytes
         found.append(store.read(marks, in_memory=in_memory))
     return KeptFeatures(source, found)
-
-
-def _complete(
-    store: FeatureStore,
-    marks: list[str],
-    fill: Callable[[list[int]], None],
-    shown: str,
-    batch_size: int,
-) -> None:
-    """Fills a store with what it lacks, which several processes do together."""
-
-    def lacks() -> np.ndarray:
-        return np.array([mark not in store for mark in marks], bool)
-
-    missing = np.flatnonzero(processes.in_any(lacks())).tolist()
-    if missing:
-        console.print(f"computing features of {len(missing)} {shown}, once")
-        if own := processes.share(missing, batch_size):
-            fill(own)
-    if not missing or processes.is_alone():
-        return
-    processes.wait(f"features of {shown}")
-    store.look_again()
-    rest = np.flatnonzero(lacks()).tolist()
-    if processes.largest(len(rest)):
-        console.print(
-            "not all processes see the features that the others keep, and compute "
-            "them again; a cache folder that all see (the variable XDG_CACHE_HOME) "
-            "would spare that",
-            soft_wrap=True,
-        )
-    if rest:
-        fill(rest)
-    processes.wait(f"all features of {shown}")
 
 
 def _fill(
@@ -285,9 +250,9 @@ def _fill(
 ) -> None:
     """Computes what is missing, in parts that are written one by one.
 
-    Processes that know nothing of each other, such as the workers of a sweep, may be
-    at the same store. Each takes the parts in an order of its own and passes over what
-    others have added meanwhile, so that together they are faster.
+    Other processes, such as the workers of a sweep, may be at the same store. Each
+    takes the parts in an order of its own and passes over what others have added
+    meanwhile, so that together they are faster.
     """
     batches = min(max(PART_BYTES // bytes_of_one // batch_size, 1), MOST_BATCHES)
     starts = list(range(0, len(missing), batches * batch_size))
