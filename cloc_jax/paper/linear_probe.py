@@ -72,7 +72,7 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
     features: dict[str, np.ndarray] = {}
     for name, source in dataset.splits.items():
         assert isinstance(source, KeptFeatures)
-        features[name] = source.views[0].all()
+        features[name] = np.asarray(source.views[0])
     labels = {name: source.labels for name, source in dataset.splits.items()}
     asked = [
         metrics.boundary_names(dataset.ranks).index(b) for b in config.data.critical

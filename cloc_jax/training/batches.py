@@ -7,7 +7,6 @@ program then makes: neither Python nor copies to the device take time for each s
 
 import functools
 import itertools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,13 +23,8 @@ from cloc_jax.methods import Stage
 from cloc_jax.runtime import sharding
 from cloc_jax.training.train_step import Carry, Program
 
-MOST_BYTES = 2**30  # of features that are put on the devices
+MOST_BYTES = 2**30  # of features that are trained on in memory
 GATHERED_BYTES, MOST_STEPS = 2**26, 32  # gathered at a time, as both allow
-
-# By the first view, what lies on the devices: runs of one process share it.
-_PLACED: weakref.WeakKeyDictionary[Any, tuple[Mesh, Array]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 class Streamed:
@@ -130,18 +124,12 @@ class Gathered:
 
 
 class Features:
-    """The features of a split, in memory.
-
-    Those of a store lie on the devices, once for all runs of a process. Arrays that
-    were given stay on the host, where any number of rows is the same program.
-    """
+    """The features of a split, in memory."""
 
     def __init__(self, source: KeptFeatures, mesh: Mesh):
         self.labels, self.mesh = np.asarray(source.labels), mesh
         self.num_views = len(source.views)
-        is_given = isinstance(source.views[0], np.ndarray)
-        self._given = np.stack(source.views) if is_given else None
-        self._views = None if is_given else _placed(source, mesh)
+        self._views = [np.asarray(view) for view in source.views]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -151,10 +139,11 @@ class Features:
 
         Places are [row] or [step, row], and rows are split over the devices.
         """
-        if self._given is not None:
-            return _place(self._given[views, items], self.mesh, items.ndim)
-        spread = _split(self.mesh, items.ndim)
-        return _taken(spread)(self._views, views, items.astype(np.int32))
+        found = self._views[0][items]
+        for number in range(1, self.num_views):
+            is_of_view = views == number
+            found[is_of_view] = self._views[number][items[is_of_view]]
+        return _place(found, self.mesh, items.ndim)
 
     def over(
         self,
@@ -191,16 +180,6 @@ def in_memory(source: Source, mesh: Mesh) -> Features | None:
     return Features(source, mesh) if is_small else None
 
 
-def _placed(source: KeptFeatures, mesh: Mesh) -> Array:
-    """All views of all items on every device, [view, item, …]."""
-    kept = _PLACED.get(source.views[0])
-    if kept is None or kept[0] != mesh:
-        rows = np.stack([view.all() for view in source.views])
-        kept = mesh, sharding.place_state(rows, sharding.copied(mesh))
-        _PLACED[source.views[0]] = kept
-    return kept[1]
-
-
 def _shape(rows: Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(rows.shape, rows.dtype)
 
@@ -213,10 +192,3 @@ def _split(mesh: Mesh, ndim: int) -> NamedSharding:
 
 def _place(rows: np.ndarray, mesh: Mesh, ndim: int = 2) -> Array:
     return sharding.place_state(rows, _split(mesh, ndim))
-
-
-@functools.cache
-def _taken(spread: NamedSharding) -> Callable:
-    return jax.jit(
-        lambda features, views, items: features[views, items], out_shardings=spread
-    )

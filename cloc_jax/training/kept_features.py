@@ -108,7 +108,7 @@ class Rows:
         array, row = self._places[index]
         return np.asarray(array[row])
 
-    def all(self) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Every row, [row, …]."""
         return self._gather() if self._array is None else self._array
 
