@@ -19,7 +19,6 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import (
-    calibration,
     conformal_sets,
     decisions,
     intervals,
@@ -76,12 +75,12 @@ def decide(
     ranks = scores.ranks
     found = predictions.read(folder.path, scores)
     val = _with_probabilities(found, "val", folder, scores)
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
     before = _saved(folder, ranks, temperature)
     sets = None if before is None else before.sets
     if coverage is not None:
         held = _with_probabilities(found, CALIBRATION, folder, scores)
-        at = calibration.apply_temperature(held.probabilities, temperature)
+        at = decisions.apply_temperature(held.probabilities, temperature)
         sets = conformal_sets.fit(at, held.true, coverage)
     elif sets is not None:
         console.print("prediction sets stay as they were saved")
@@ -278,7 +277,7 @@ def _by_missed(
     """The fields of a decision by thresholds."""
     names = metrics.boundary_names(ranks)
     thresholds = decisions.fit_thresholds(
-        calibration.apply_temperature(fitted.probabilities, temperature),
+        decisions.apply_temperature(fitted.probabilities, temperature),
         fitted.true,
         {name: names.index(name) for name in targets},
         targets,

@@ -15,7 +15,7 @@ from cloc_jax.report import model_card
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import calibration, predictions
+from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring import exported_model as folder_of
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import RunResults, SplitScores, read_results
@@ -89,7 +89,7 @@ def _about(
 ) -> dict[str, Any]:
     val, temperature = found.get("val"), None
     if val and val.probabilities is not None:
-        temperature = calibration.fit_temperature(val.probabilities, val.true)
+        temperature = decisions.fit_temperature(val.probabilities, val.true)
     return {
         "format": folder_of.FORMAT,
         "version": metadata.version("cloc_jax"),

@@ -19,8 +19,9 @@ from cloc_jax.paper import claims, studies
 from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.report import figures
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import intervals, metrics, predictions, results, trade_offs
+from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
+from cloc_jax.scoring.results import TradeOff
 from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
 from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training.assembly import build_dataset
@@ -302,7 +303,7 @@ def _decision_curve(
     splits: Sequence[Mapping[str, Predictions]], h: int
 ) -> tuple[dict[str, float | None], ...]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
-    rows = [trade_offs.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
+    rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
     keys = ("target", MISSED, ALARM, *OVERALL)
     return tuple(
         {key: _mean([r[i] for r in rows], key) for key in keys}
@@ -319,7 +320,7 @@ def _verdict(
     is_sure = p < SURE and len(one.test[key]) > 1
     accuracy = float(np.mean(one.val["accuracy"]))
     equal = [
-        trade_offs.at_accuracy(s["val"], s["test"], h, accuracy) for s in learned.splits
+        decisions.at_accuracy(s["val"], s["test"], h, accuracy) for s in learned.splits
     ]
     # A run whose thresholds cannot reach that accuracy stays out.
     reached = [row for row in equal if row]
@@ -433,8 +434,8 @@ def _evidence(study: ControlStudy, *, is_biased: bool) -> Iterator[Evidence]:
     )
 
 
-def _mean(rows: Sequence[Mapping[str, float | None]], key: str) -> float | None:
-    known = [value for row in rows if (value := row[key]) is not None]
+def _mean(rows: Sequence[TradeOff], key: str) -> float | None:
+    known = [value for row in rows if (value := getattr(row, key)) is not None]
     return float(np.mean(known)) if known else None
 
 

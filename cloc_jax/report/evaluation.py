@@ -17,7 +17,7 @@ from cloc_jax.report import figures, html_page, thumbnails, view
 from cloc_jax.runtime import errors, files, processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import embedding_order, metrics
+from cloc_jax.scoring import metrics
 from cloc_jax.scoring.results import RunResults
 from cloc_jax.training import assembly, run_scores
 from cloc_jax.training import run as training_run
@@ -133,7 +133,7 @@ def draw(
       embeddings: [image, dim] and labels, by split; one is "test".
     """
     ranks, counts = results.ranks, results.final["test"].confusion
-    cosines = embedding_order.similarity(*embeddings["test"], len(ranks))
+    cosines = metrics.similarity(*embeddings["test"], len(ranks))
     for name, figure in (
         ("confusion", figures.confusion_figure(counts, ranks, results.critical)),
         ("embedding", figures.embedding_figure(embeddings, ranks)),

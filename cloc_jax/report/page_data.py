@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cloc_jax.report.view import View
-from cloc_jax.scoring import calibration, decisions, metrics
+from cloc_jax.scoring import decisions, metrics
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
@@ -40,7 +40,7 @@ def build(view: View) -> dict[str, Any]:
     if not problem:
         val = view.splits["val"]
         assert val.probabilities is not None
-        temperature = calibration.fit_temperature(val.probabilities, val.true)
+        temperature = decisions.fit_temperature(val.probabilities, val.true)
     return {
         "ranks": view.results.ranks,
         "images": _images(view, temperature, problem) if view.shown else None,
@@ -80,7 +80,7 @@ def _images(view: View, temperature: float, problem: str | None) -> dict[str, An
     }
     if shown.probabilities is None or problem:
         return images
-    at = calibration.apply_temperature(shown.probabilities, temperature)
+    at = decisions.apply_temperature(shown.probabilities, temperature)
     images["probabilities"] = _base64(at, "<f4")
     if view.decision is not None and view.decision.sets is not None:
         low, high = view.decision.apply_sets(shown.probabilities)
@@ -111,7 +111,7 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
     names = metrics.boundary_names(view.results.ranks)
     moved = {name: names.index(name) for name in moved_boundaries(view)}
     at = {
-        split: calibration.apply_temperature(found.probabilities, temperature)
+        split: decisions.apply_temperature(found.probabilities, temperature)
         for split, found in view.splits.items()
         if found.probabilities is not None
     }
@@ -211,7 +211,7 @@ def _curve(above: np.ndarray, is_above: np.ndarray) -> dict[str, Any]:
 
 
 def _above(probabilities: np.ndarray, h: int) -> np.ndarray:
-    return calibration.probability_above(probabilities, h)
+    return decisions.probability_above(probabilities, h)
 
 
 def _label_kind(view: View) -> str:
@@ -291,10 +291,10 @@ def _calibration(view: View, shown: Predictions) -> list[dict[str, Any]]:
     p, true = shown.probabilities, shown.true
     assert p is not None
     bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
-    panels = [("The likeliest rank", calibration.reliability(p, true, bins))]
+    panels = [("The likeliest rank", decisions.reliability(p, true, bins))]
     names = metrics.boundary_names(view.results.ranks)
     for name in view.boundaries_that_matter:
-        holds = calibration.reliability_above(p, true, names.index(name), bins)
+        holds = decisions.reliability_above(p, true, names.index(name), bins)
         panels.append((f"Above {name}", holds))
     return [
         {

@@ -20,7 +20,7 @@ from cloc_jax.report import published, thumbnails
 from cloc_jax.runtime import files, run_folder
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import calibration, conformal_sets, metrics, predictions
+from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions
 from cloc_jax.scoring import results as run_results
 from cloc_jax.scoring.conformal_sets import Fare
 from cloc_jax.scoring.decisions import Decision
@@ -278,7 +278,7 @@ class View:
         chosen = []
         for name in self.boundaries_that_matter:
             h = names.index(name)
-            above = calibration.probability_above(self.shown.probabilities, h)
+            above = decisions.probability_above(self.shown.probabilities, h)
             by_doubt = abs(above - 0.5).argsort(kind="stable")
             is_right = (self.shown.predicted > h) == (self.shown.true > h)
             sides = {

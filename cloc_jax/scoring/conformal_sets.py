@@ -7,6 +7,7 @@ for, however poor the probabilities are. Sets are never empty and have no gaps.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -120,21 +121,16 @@ def fit(
     return PredictionSets(coverage, level, count)
 
 
-def images_needed(coverage: float) -> int:
-    """The least number of calibration images that a coverage takes."""
-    count = max(math.floor(coverage / (1 - coverage)) - 1, 1)
-    while _wanted(count, coverage) > count:
-        count += 1
-    return count
-
-
 def _wanted(count: int, coverage: float) -> int:
     """The least k for which k / (count + 1) is at least the coverage."""
-    wanted = max(math.floor(coverage * (count + 1)) - 1, 1)
-    # The division is what a reader of the rates would compute; the product may round.
-    while wanted / (count + 1) < coverage:
-        wanted += 1
-    return wanted
+    # Shares as a reader of the rates would compute them; a product may round.
+    shares = np.arange(count + 2) / (count + 1)
+    return int(np.searchsorted(shares, coverage))
+
+
+def images_needed(coverage: float) -> int:
+    """The least number of calibration images that a coverage takes."""
+    return next(n for n in itertools.count(1) if n / (n + 1) >= coverage)
 
 
 # --- how they fare ---

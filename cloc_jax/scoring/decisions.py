@@ -1,4 +1,9 @@
-"""Labels by what a mistake costs, in place of the most probable rank.
+"""What is decided from probabilities, and how far they hold.
+
+First a temperature T turns probabilities p into p**(1 / T), made to sum to 1: what
+dividing the logits by T does. It changes how sure a run is, never which rank is most
+probable. Then labels are chosen by what a mistake costs, in place of the most probable
+rank.
 
 A boundary h lies between ranks h and h + 1. An image is *missed* there if it is truly
 above and put below, however far; the other way round it is a *false alarm*. Everything
@@ -16,10 +21,126 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cloc_jax.runtime import files, typed_json
-from cloc_jax.scoring import calibration, metrics, predictions
+from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
+from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.predictions import Predictions
+from cloc_jax.scoring.results import TradeOff
 
+COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
+BINS = 10
 _AGAIN = "Make it again with `launch.py decide`, or move it away."
+
+# --- the temperature ---
+
+
+def fit_temperature(
+    probabilities: Float[np.ndarray, "item rank"], true: Int[np.ndarray, "item"]
+) -> float:
+    """The temperature with the least mean of -log p(true rank).
+
+    That mean is convex in 1 / T, so one root of its slope is found: the same data
+    always give the same number. It stays within COLDEST and HOTTEST, where perfect
+    predictions would ask for 0 and useless ones for infinity; it is 1 where no
+    temperature matters. Probabilities below 1e-38 count as that.
+    """
+    from scipy import optimize, special  # late: they take half a second
+
+    logs = metrics.log_probabilities(_checked(probabilities, true))
+    chosen = logs[np.arange(len(true)), true]
+
+    def slope(log_temperature: float) -> float:
+        """By 1 / T; falls as T grows."""
+        at = special.softmax(logs / np.exp(log_temperature), axis=1)
+        return float(np.mean((at * logs).sum(1) - chosen))
+
+    if not np.ptp(logs, axis=1).any():
+        return 1.0
+    low, high = np.log(COLDEST), np.log(HOTTEST)
+    if slope(high) >= 0:
+        return HOTTEST
+    if slope(low) <= 0:
+        return COLDEST
+    return float(np.exp(optimize.brentq(slope, low, high, xtol=1e-12)))
+
+
+def apply_temperature(
+    probabilities: Float[np.ndarray, "item rank"], temperature: float
+) -> Float[np.ndarray, "item rank"]:
+    """p**(1 / T), made to sum to 1, in float64."""
+    logs = metrics.log_probabilities(probabilities) / temperature
+    powers = np.exp(logs - logs.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def probability_above(
+    probabilities: Float[np.ndarray, "item rank"], h: int
+) -> Float[np.ndarray, "item"]:
+    """P(rank > h), summed from above, so that small ones stay exact."""
+    sums = np.asarray(probabilities, np.float64)[:, h + 1 :].sum(1)
+    return np.minimum(sums, 1.0)  # which rounding may pass
+
+
+# --- how far they hold ---
+
+
+class Bin(NamedTuple):
+    """Images with similar probabilities of some event."""
+
+    predicted: float  # mean probability
+    observed: float  # how often it came true
+    interval: Interval  # of that, 95%
+    images: int
+
+
+def reliability(
+    probabilities: Float[np.ndarray, "item rank"],
+    true: Int[np.ndarray, "item"],
+    bins: int = BINS,
+) -> list[Bin]:
+    """How often the most probable rank is right, by how probable it is.
+
+    Bins have the same number of images, give or take one, from the least probable up;
+    fewer bins where there are fewer images.
+    """
+    checked = _checked(probabilities, true)
+    return _bins(checked.max(1), checked.argmax(1) == true, bins)
+
+
+def reliability_above(
+    probabilities: Float[np.ndarray, "item rank"],
+    true: Int[np.ndarray, "item"],
+    h: int,
+    bins: int = BINS,
+) -> list[Bin]:
+    """How often an image lies above the boundary between ranks h and h + 1, by the
+    probability of that; bins as in `reliability`."""
+    checked = _checked(probabilities, true)
+    return _bins(probability_above(checked, h), true > h, bins)
+
+
+def _bins(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
+    order = np.argsort(predicted, kind="stable")
+    found = []
+    for part in np.array_split(order, min(bins, len(order))):
+        right = int(came_true[part].sum())
+        found.append(
+            Bin(
+                float(predicted[part].mean()),
+                right / len(part),
+                intervals.binomial(right, len(part)),
+                len(part),
+            )
+        )
+    return found
+
+
+def _checked(probabilities: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """The probabilities as float64, or ValueError."""
+    return metrics.checked_probabilities(probabilities, true, probabilities.shape[1])
+
+
+# --- a decision ---
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +182,6 @@ class Decision:
         """Whether labels differ from the run's own; else there are only sets."""
         return self.costs is not None or self.thresholds is not None
 
-    def target(self, name: str) -> float | None:
-        """The share that may be missed at a boundary with a threshold."""
-        return (self.max_missed or {}).get(name)
-
     def calibrated(
         self, probabilities: Float[np.ndarray, "item rank"]
     ) -> Float[np.ndarray, "item rank"]:
@@ -74,7 +191,7 @@ class Decision:
                 f"the decision is about {len(self.ranks)} ranks, but there are "
                 f"{probabilities.shape[1]} probabilities per image."
             )
-        return calibration.apply_temperature(probabilities, self.temperature)
+        return apply_temperature(probabilities, self.temperature)
 
     def apply(
         self, probabilities: Float[np.ndarray, "item rank"]
@@ -93,12 +210,17 @@ class Decision:
         return least_cost(p, self.cost_matrix())
 
     def cost_matrix(self) -> Float[np.ndarray, "rank rank"]:
-        """Cost of each label (column) for each true rank (row)."""
-        if self.costs is None:
-            raise ValueError("a decision by thresholds has no costs.")
+        """Cost of each label (column) for each true rank (row).
+
+        A label costs the sum over all boundaries between it and the true rank: of a
+        miss where it is too low, of a false alarm where it is too high; 1 where the
+        boundary is not named.
+        """
         names = metrics.boundary_names(self.ranks)
-        pairs = [self.costs.get(name, (1.0, 1.0)) for name in names]
-        return cost_matrix([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        pairs = [(self.costs or {}).get(name, (1.0, 1.0)) for name in names]
+        missed, alarm = (np.append(0.0, np.cumsum(c)) for c in zip(*pairs, strict=True))
+        too_low = np.maximum(missed[:, None] - missed, 0)
+        return too_low + np.maximum(alarm - alarm[:, None], 0)
 
     def apply_sets(
         self, probabilities: Float[np.ndarray, "item rank"]
@@ -120,7 +242,7 @@ class Decision:
             lines.append("at every other boundary either costs 1")
         for name, threshold in (self.thresholds or {}).items():
             how = f"above {name} where the probability of that is over {threshold:.4g}"
-            target = self.target(name)
+            target = (self.max_missed or {}).get(name)
             if target is not None:
                 kind = "guaranteed" if self.guarantee else "chosen"
                 how += f", {kind} to miss at most {100 * target:g}%"
@@ -158,19 +280,6 @@ class Decision:
 # --- choosing labels ---
 
 
-def cost_matrix(
-    missed: Sequence[float], false_alarm: Sequence[float]
-) -> Float[np.ndarray, "rank rank"]:
-    """Cost of each label (column) for each true rank (row).
-
-    A label costs the sum over all boundaries between it and the true rank: of `missed`
-    where it is too low, of `false_alarm` where it is too high, both by boundary.
-    """
-    down, up = (np.append(0.0, np.cumsum(costs)) for costs in (missed, false_alarm))
-    too_low = np.maximum(down[:, None] - down, 0)
-    return too_low + np.maximum(up - up[:, None], 0)
-
-
 def least_cost(
     probabilities: Float[np.ndarray, "item rank"],
     costs: Float[np.ndarray, "rank rank"],
@@ -202,7 +311,7 @@ def by_thresholds(
     least = np.zeros(items, np.int64)  # lowest rank allowed
     most = np.full(items, ranks - 1, np.int64)  # highest
     is_above = {
-        h: calibration.probability_above(probabilities, h) > thresholds[h]
+        h: probability_above(probabilities, h) > thresholds[h]
         for h in sorted(thresholds)
     }
     for h, above in is_above.items():
@@ -251,7 +360,7 @@ def fit_thresholds(
                 f"the largest share that may be missed is {share}; give a number "
                 f"{'above' if guarantee else 'from'} 0 and below 1, such as 0.05."
             )
-        scores = calibration.probability_above(probabilities, h)
+        scores = probability_above(probabilities, h)
         above = np.sort(scores[true > h])
         if not len(above):
             raise ValueError(
@@ -261,9 +370,10 @@ def fit_thresholds(
         used = missed_shares(len(above), guarantee)
         allowed = int(np.searchsorted(used, share, side="right")) - 1
         if allowed < 0:
+            needed = conformal_sets.images_needed(1 - share)
             raise ValueError(
                 f"to guarantee at most {100 * share:g}% missed at {name} takes at "
-                f"least {images_needed(share)} images above it, but there are "
+                f"least {needed} images above it, but there are "
                 f"{len(above)}. With these, {math.ceil(1e4 / (len(above) + 1)) / 100:g}"
                 "% can be guaranteed; a larger data.calibration_fraction gives more."
             )
@@ -277,14 +387,6 @@ def missed_shares(count: int, guarantee: bool) -> Float[np.ndarray, "missed"]:
     return (np.arange(count) + extra) / (count + extra)
 
 
-def images_needed(max_missed: float) -> int:
-    """The least number of images above a boundary that a guarantee takes."""
-    count = max(math.ceil(1 / max_missed) - 2, 0)
-    while 1 / (count + 1) > max_missed:
-        count += 1
-    return count
-
-
 def just_below(score: float, scores: np.ndarray) -> float:
     """A threshold just under a score: halfway to the next lower one, if any."""
     lower = scores[scores < score]
@@ -294,6 +396,88 @@ def just_below(score: float, scores: np.ndarray) -> float:
     middle = (under + score) / 2
     # Where no number lies between the two, the lower one does the same.
     return middle if middle < score else under
+
+
+# --- what a threshold would buy and cost, before one is saved ---
+
+
+def trade_off(
+    val: Predictions, test: Predictions, h: int, targets: Sequence[float]
+) -> list[TradeOff]:
+    """What each share missed at a boundary, asked for on validation, costs on test.
+
+    Temperature and thresholds come from `val` alone.
+    """
+    temperature, on_val, on_test = _at_temperature(val, test)
+    rows = []
+    for target in targets:
+        fitted = fit_thresholds(on_val, val.true, {"the boundary": h}, target)
+        threshold = fitted["the boundary"]
+        rows.append(_on_test(target, threshold, temperature, h, test, on_test))
+    return rows
+
+
+def at_accuracy(
+    val: Predictions, test: Predictions, h: int, accuracy: float
+) -> TradeOff | None:
+    """The fewest images missed at a boundary while validation accuracy is kept.
+
+    Looks at all thresholds, and at none: the most probable rank. Of those with which
+    `val` has at least the given accuracy, the one that misses least there is taken; of
+    several such the one with the best accuracy, then the largest threshold. Nothing,
+    None, where no choice has it.
+
+    Returns:
+      As `trade_off`, with the accuracy for `target`; `threshold` is None where the most
+      probable rank is the best choice.
+    """
+    temperature, on_val, on_test = _at_temperature(val, test)
+    scores = probability_above(on_val, h)
+    below, above = by_thresholds(on_val, {h: 1.0}), by_thresholds(on_val, {h: -1.0})
+    falling = (just_below(float(score), scores) for score in np.unique(scores)[::-1])
+    best = None
+    for threshold in (None, 1.0, *falling):
+        labels = on_val.argmax(1)
+        if threshold is not None:
+            labels = np.where(scores > threshold, above, below)
+        right = int((labels == val.true).sum())
+        cost = int((labels[val.true > h] <= h).sum()), -right
+        if right / len(labels) >= accuracy and (best is None or cost < best[0]):
+            best = cost, threshold
+    if best is None:
+        return None
+    return _on_test(accuracy, best[1], temperature, h, test, on_test)
+
+
+def _at_temperature(
+    val: Predictions, test: Predictions
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """The temperature of validation data, and the probabilities of both at it."""
+    assert val.probabilities is not None and test.probabilities is not None
+    temperature = fit_temperature(val.probabilities, val.true)
+    return (
+        temperature,
+        apply_temperature(val.probabilities, temperature),
+        apply_temperature(test.probabilities, temperature),
+    )
+
+
+def _on_test(
+    target: float,
+    threshold: float | None,
+    temperature: float,
+    h: int,
+    test: Predictions,
+    on_test: np.ndarray,
+) -> TradeOff:
+    labels = by_thresholds(on_test, {} if threshold is None else {h: threshold})
+    counts = metrics.confusion_matrix(test.true, labels, on_test.shape[1])
+    scores, rates = metrics.scores(counts), metrics.boundary_rates(counts)
+    missed, alarm = "crossing_missed_rate", "crossing_false_alarm_rate"
+    found = {name: scores[name] for name in ("accuracy", "mae", "qwk")}
+    found |= {name: rates[name][h] for name in (missed, alarm)}
+    known = {name: metrics.defined(value) for name, value in found.items()}
+    return TradeOff(float(target), threshold, temperature, **known)
 
 
 # --- grades, as `predict` shows them ---
@@ -322,11 +506,7 @@ def grade(
     expected = predictions.expected_rank(output, probabilities)
     most_likely = sets = None
     if decision:
-        if probabilities is None:
-            raise ValueError(
-                "the run has a saved decision, but its method gives no probabilities; "
-                "take it away with `launch.py decide --run=DIR --remove`."
-            )
+        assert probabilities is not None  # as `decide` saw to
         if decision.chooses_labels:
             most_likely = [ranks[i] for i in probabilities.argmax(1)]
             labels = decision.apply(probabilities)

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file
 
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.runtime import files
-from cloc_jax.scoring import calibration, decisions
+from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 
 CARD = "README.md"
@@ -112,7 +112,7 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
         """Probabilities [item, rank] brought to the temperature of validation data."""
         if self.temperature is None:
             raise ValueError("no temperature is known: the run had no probabilities.")
-        return calibration.apply_temperature(probabilities, self.temperature)
+        return decisions.apply_temperature(probabilities, self.temperature)
 
     def _batches(self, prepared: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Images in batches as large as each device had in the run.

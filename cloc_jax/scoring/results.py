@@ -106,7 +106,7 @@ class StageResult:
 
 @dataclasses.dataclass(frozen=True)
 class OrderScore:
-    """How well distances of embeddings tell ranks; see `embedding_order`."""
+    """How well distances of embeddings tell ranks; see `metrics.order_score`."""
 
     overall: float | None
     by_rank: dict[str, float | None]
@@ -115,7 +115,7 @@ class OrderScore:
 
 @dataclasses.dataclass(frozen=True)
 class TradeOff:
-    """What one threshold at a boundary costs; see `trade_offs`."""
+    """What one threshold at a boundary costs on test; see `decisions.trade_off`."""
 
     target: float
     threshold: float | None
@@ -125,11 +125,6 @@ class TradeOff:
     qwk: float | None
     crossing_missed_rate: float | None
     crossing_false_alarm_rate: float | None
-    val_accuracy: float | None
-    val_mae: float | None
-    val_qwk: float | None
-    val_crossing_missed_rate: float | None
-    val_crossing_false_alarm_rate: float | None
 
 
 @dataclasses.dataclass(frozen=True)

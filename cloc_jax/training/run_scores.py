@@ -14,11 +14,10 @@ from cloc_jax.methods import Prediction
 from cloc_jax.runtime import environment, files, processes, typed_json
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
-    embedding_order,
+    decisions,
     intervals,
     metrics,
     predictions,
-    trade_offs,
 )
 from cloc_jax.scoring.results import (
     Intervals,
@@ -105,7 +104,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         for stage in parts.method.stages
     ]
     labels, embeddings = splits["test"].labels, run.embed(splits["test"])
-    order = embedding_order.order_score(embeddings, labels, ranks)
+    order = metrics.order_score(embeddings, labels, ranks)
     violated: dict[str, float | None] = {}
     for readout in readouts.values():
         if readout.is_of_embeddings:
@@ -172,8 +171,7 @@ def _trade_off(
     for name in metrics.boundaries_that_matter(crossed, critical):
         h = list(crossed).index(name)
         if (val.true > h).any():  # else there is nothing to choose a threshold by
-            costs = trade_offs.trade_off(val, test, h, TARGETS)
-            rows[name] = [typed_json.from_plain(TradeOff, row) for row in costs]
+            rows[name] = decisions.trade_off(val, test, h, TARGETS)
     return rows
 
 

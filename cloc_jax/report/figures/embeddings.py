@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from cloc_jax.report.figures import style
 from cloc_jax.runtime import environment
-from cloc_jax.scoring.embedding_order import unit_vectors
+from cloc_jax.scoring.metrics import unit_vectors
 
 # Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
 MAX_POINTS = 2000
