@@ -18,7 +18,7 @@ JAX (and jaxtyping, for its signatures) and can be copied out and used alone.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import jax
@@ -35,7 +35,6 @@ ALGORITHMS = get_args(Algorithm)
 # measured (docs/speed.md): "dense" writes a byte per triplet and reads it twice,
 # "sorted" starts 50 kernels one after another; on an H100 they meet near 512.
 DENSE_UP_TO = {"cpu": 32, "gpu": 512}
-_PLATFORMS = {"gpu": ("cuda", "rocm")}  # of backends that JAX lowers for by other names
 
 # Similarities [anchor, column] looked at together: on a CPU arrays of 1 MB in float32,
 # to stay in a cache, on a GPU of 16 MB, to keep it busy. And the fewest anchors, for
@@ -112,7 +111,7 @@ def mmnp(
         if axis_name is not None:
             index += labels.shape[0] * jax.lax.axis_index(axis_name)
             columns = jax.lax.all_gather(columns, axis_name, tiled=True)
-        hinges, positives, negatives = hinge_sums_of(
+        hinges, positives, negatives = hinge_sums(
             unit, labels, index, columns[0], columns[1], margins, columns[2], algorithm
         )
         pairs = positives * negatives
@@ -125,38 +124,18 @@ def mmnp(
         return total / jnp.maximum(weight, 1)
 
 
-def choose_algorithm(
-    batch: int,
-    backend: str,
-    dense_up_to: Mapping[str, int] = DENSE_UP_TO,
-    anchors: int | None = None,
-) -> Algorithm:
+def choose_algorithm(batch: int, backend: str, anchors: int | None = None) -> Algorithm:
     """What "auto" means for a batch size on a backend, such as "cpu" or "gpu".
 
-    Backends that are not in `dense_up_to` take "sorted" for every batch that is not too
+    Backends that are not in `DENSE_UP_TO` take "sorted" for every batch that is not too
     large. `anchors` is how many a device has, by default the whole batch.
     """
     if (batch if anchors is None else anchors) * batch > _MOST_HELD:
         return "blockwise"
-    return "dense" if batch <= dense_up_to.get(backend, 0) else "sorted"
+    return "dense" if batch <= DENSE_UP_TO.get(backend, 0) else "sorted"
 
 
 def hinge_sums(
-    embeddings: Float[Array, "batch dim"],
-    labels: Int[Array, "batch"],
-    margins: Float[Array, "boundaries"],
-    where: Bool[Array, "batch"] | None = None,
-    algorithm: Algorithm = "auto",
-) -> HingeSums:
-    """H_i, P_i and N_i of every sample of a batch; all 0 for padding."""
-    if where is None:
-        where = jnp.ones(labels.shape, bool)
-    unit = unit_vectors(embeddings)
-    index = jnp.arange(labels.shape[0], dtype=jnp.int32)
-    return hinge_sums_of(unit, labels, index, unit, labels, margins, where, algorithm)
-
-
-def hinge_sums_of(
     anchors: Float[Array, "anchors dim"],
     anchor_labels: Int[Array, "anchors"],
     anchor_index: Int[Array, "anchors"],
@@ -182,40 +161,52 @@ def hinge_sums_of(
     given = anchors, anchor_labels, anchor_index, unit, labels, position, where
     if algorithm != "auto":
         return forms[algorithm](*given)
-    choose = functools.partial(
-        choose_algorithm, labels.shape[0], anchors=anchors.shape[0]
-    )
-    default = choose(backend="")
-    chosen = {
-        platform: choose(backend=backend)
-        for backend in DENSE_UP_TO
-        for platform in _PLATFORMS.get(backend, (backend,))
-    }
-    if set(chosen.values()) == {default}:
-        return forms[default](*given)
     # By the platform that the program is for, which need not be the one that traces.
-    by_platform = {platform: forms[name] for platform, name in chosen.items()}
-    return jax.lax.platform_dependent(*given, **by_platform, default=forms[default])
+    backends = {"cpu": "cpu", "cuda": "gpu", "rocm": "gpu", "default": ""}
+    chosen = {
+        platform: choose_algorithm(len(labels), backend, anchors=len(anchors))
+        for platform, backend in backends.items()
+    }
+    if len(set(chosen.values())) == 1:
+        return forms[chosen["default"]](*given)
+    return jax.lax.platform_dependent(
+        *given, **{platform: forms[name] for platform, name in chosen.items()}
+    )
 
 
-def active_triplets(
+def violated_shares(
     embeddings: Float[Array, "batch dim"],
     labels: Int[Array, "batch"],
     margins: Float[Array, "boundaries"],
-    where: Bool[Array, "batch"] | None = None,
-) -> Float[Array, "batch batch"]:
-    """c_ik: triplets of anchor i and negative k with a hinge above 0; else 0."""
-    if where is None:
-        where = jnp.ones(labels.shape, bool)
-    unit = jax.lax.stop_gradient(unit_vectors(embeddings))
-    position = jax.lax.stop_gradient(positions(margins.astype(unit.dtype)))
+) -> Float[Array, "boundaries"]:
+    """The share of a batch's triplets across each boundary that violate their margin.
+
+    That is, with a hinge above 0. For reports: a boundary without triplets has the
+    share 0, and large batches round the counts, which are floats.
+    """
+    unit = unit_vectors(embeddings)
+    position = positions(margins.astype(unit.dtype))
     index = jnp.arange(labels.shape[0], dtype=jnp.int32)
+    where = jnp.ones(labels.shape, bool)
     order, spans = _spans(labels, index, labels, where, len(position))
     _, counts = _sorted_counts(
         unit, unit[order], position[labels], position[labels[order]], spans
     )
     # Counts of positives are below 0; the columns go back to where they came from.
-    return jnp.maximum(counts, 0)[:, jnp.argsort(order)]
+    active = jnp.maximum(counts, 0)[:, jnp.argsort(order)]
+
+    is_rank = jax.nn.one_hot(labels, len(position), dtype=active.dtype)  # [batch, rank]
+    by_ranks = jnp.einsum("ir,ik,kq->rq", is_rank, active, is_rank, precision="highest")
+    sizes = jnp.sum(is_rank, axis=0)
+    triplets = (sizes * (sizes - 1))[:, None] * sizes[None, :]
+    rank = jnp.arange(len(position))
+    low = jnp.minimum(rank[:, None], rank[None, :])[None]
+    high = jnp.maximum(rank[:, None], rank[None, :])[None]
+    boundary = rank[:-1, None, None]
+    is_across = (low <= boundary) & (boundary < high)  # [boundary, rank, rank]
+    violated = jnp.sum(by_ranks[None], axis=(1, 2), where=is_across)
+    possible = jnp.sum(triplets[None], axis=(1, 2), where=is_across)
+    return violated / jnp.maximum(possible, 1)
 
 
 def unit_vectors(embeddings: Float[Array, "batch dim"]) -> Float[Array, "batch dim"]:

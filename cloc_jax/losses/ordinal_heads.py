@@ -1,8 +1,12 @@
-"""Ranks as answers at boundaries: is the rank y above boundary k, y > k?
+"""Losses of heads that know the order of the ranks.
 
-One binary task per boundary (`ordinal_binary`, `coral`, `corn`), or one score whose
-place between thresholds is the rank (`cumulative_link`).
+Ranks as answers at boundaries, is the rank y above boundary k, y > k: one binary task
+per boundary (`ordinal_binary`, `coral`, `corn`), or one score whose place between
+thresholds is the rank (`cumulative_link`). Or classification with labels that are
+spread over the neighbouring ranks (`sord`).
 """
+
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +14,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from . import masks
+
+RankDistance = Literal["absolute", "squared"]
+RANK_DISTANCES = get_args(RankDistance)
 
 
 def ordinal_binary(
@@ -114,6 +121,32 @@ def cumulative_link(
     width = jnp.where(within, upper - lower, 1)
     between = jnp.where(within, _log1mexp(width), 0)
     return -masks.mean(below + above + between, where)
+
+
+def sord(
+    logits: Float[Array, "batch ranks"],
+    labels: Int[Array, "batch"],
+    *,
+    alpha: float,
+    distance: RankDistance,
+    where: Bool[Array, "batch"] | None = None,
+) -> Float[Array, ""]:
+    """Cross-entropy with soft ordinal labels, in at least float32 (SORD).
+
+    mean_i -sum_k t_ik log softmax(logits_i)_k, with t_i the softmax over k of -alpha
+    |y_i - k| ("absolute") or -alpha (y_i - k)^2 ("squared"): Diaz and Marathe, "Soft
+    Labels for Ordinal Regression", CVPR 2019. A large alpha gives plain labels, 0 the
+    same for all ranks. Padding (where False) takes no part.
+    """
+    if distance not in RANK_DISTANCES:
+        raise ValueError(
+            f"distance {distance!r} is unknown; use one of {RANK_DISTANCES}."
+        )
+    where, logits, labels = masks.mask_rows(where, logits, labels)
+    rank = jnp.arange(logits.shape[1], dtype=labels.dtype)[None, :]
+    gaps = jnp.abs(labels[:, None] - rank).astype(logits.dtype)
+    targets = jax.nn.softmax(-alpha * (gaps**2 if distance == "squared" else gaps))
+    return masks.mean(optax.softmax_cross_entropy(logits, targets), where)
 
 
 def _cross_entropies(logits, labels):

@@ -184,11 +184,11 @@ def _violated(
     """
     some = np.random.default_rng(0).permutation(len(labels))[:VIOLATIONS_OF]
     counts = np.bincount(labels[some], minlength=len(margins) + 1)
-    shares = jax.jit(losses.violations)(
+    shares = jax.jit(losses.violated_shares)(
         jnp.asarray(embeddings[some]),
         jnp.asarray(labels[some]),
         jnp.asarray(list(margins.values()), jnp.float32),
-    ).share
+    )
     violated: dict[str, float | None] = {}
     for h, (name, share) in enumerate(zip(margins, np.asarray(shares), strict=True)):
         below, above = counts[: h + 1], counts[h + 1 :]

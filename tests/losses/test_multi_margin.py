@@ -18,10 +18,9 @@ from cloc_jax.losses import (
     ALGORITHMS,
     REDUCTIONS,
     choose_algorithm,
-    hinge_sums,
     mmnp,
     multi_margin,
-    violations,
+    violated_shares,
 )
 
 both = pytest.mark.parametrize("algorithm", ["dense", "sorted"])
@@ -177,12 +176,19 @@ def test_gradients_of_every_reduction_by_differences(algorithm, modes):
         )
 
 
+def hinge_sums(z, y, m, algorithm):
+    """Of every sample of a batch."""
+    unit = multi_margin.unit_vectors(z)
+    index, where = jnp.arange(len(y), dtype=jnp.int32), jnp.ones(len(y), bool)
+    return multi_margin.hinge_sums(unit, y, index, unit, y, m, where, algorithm)
+
+
 @jax.jit
 def sums_and_gradients(z, y, m, weights):
     """H_i and the gradients of their weighted sum, by both algorithms."""
 
     def weighted(z, m, algorithm):
-        sums = hinge_sums(z, y, m, algorithm=algorithm)
+        sums = hinge_sums(z, y, m, algorithm)
         return jnp.sum(weights * sums.hinges), sums
 
     return {
@@ -353,7 +359,7 @@ def test_margins_have_no_influence_while_no_triplet_keeps_them(algorithm):
     y = jnp.arange(16) % 4
     margins = [jnp.full(3, 0.5), jnp.array([0.6, 1.0, 0.5])]
     for m in margins:
-        assert float(violations(z, y, m).share.min()) == 1.0
+        assert float(violated_shares(z, y, m).min()) == 1.0
     first, second = (GRADIENTS[algorithm](z, y, m)["mean"] for m in margins)
     assert not np.isclose(first[0], second[0])  # the value is another
     np.testing.assert_array_equal(first[1][0], second[1][0])
@@ -369,7 +375,7 @@ def test_a_triplet_at_its_margin_has_no_gradient(algorithm):
     y, m = jnp.asarray([0, 0, 1], jnp.int32), jnp.ones(1, jnp.float32)
     first = jax.jit(
         jax.value_and_grad(
-            lambda z, m: hinge_sums(z, y, m, algorithm=algorithm).hinges[0], (0, 1)
+            lambda z, m: hinge_sums(z, y, m, algorithm).hinges[0], (0, 1)
         )
     )
     got, gradients = first(z, m)
@@ -521,35 +527,18 @@ def test_traces_once_for_one_shape():
     assert len(traces) == 1
 
 
-def test_violations_count_active_triplets():
+def test_violated_shares_are_those_of_active_triplets():
     z, y, m = batch(size=40, ranks=4, dim=3)
     z, y = np.array(z), np.where(np.array(y) == 2, 3, y)  # one rank is missing
     y[0] = 2  # and then a single sample
-    where = np.arange(40) < 37
-    got = jax.jit(violations)(z, y, m, where)
-    hinges, slopes = anchor_loop(z[:37], y[:37], m)
-    active = np.maximum(slopes, 0)
-    np.testing.assert_allclose(got.hinges[:37], hinges, rtol=1e-5, atol=1e-5)
-    assert not got.hinges[37:].any() and not got.active[37:].any()
-    np.testing.assert_array_equal(got.active[:37], active.sum(1))
-    y = y[:37]
-    sizes = np.bincount(y, minlength=4)
-    table, total = np.zeros((4, 4)), np.zeros((4, 4))
-    for a, b in itertools.permutations(range(4), 2):
-        table[a, b] = active[y == a][:, y == b].sum()
-        total[a, b] = sizes[a] * (sizes[a] - 1) * sizes[b]
-    np.testing.assert_array_equal(got.by_ranks, table)
+    got = jax.jit(violated_shares)(z, y, m)
+    active = np.maximum(anchor_loop(z, y, m)[1], 0)
+    positives, _ = counts(y)
     for boundary in range(3):
-        pairs = [
-            (a, b)
-            for a, b in itertools.permutations(range(4), 2)
-            if min(a, b) <= boundary < max(a, b)
-        ]
-        count = sum(table[p] for p in pairs)
-        assert got.by_boundary[boundary] == count > 0
-        np.testing.assert_allclose(
-            got.share[boundary], count / sum(total[p] for p in pairs), rtol=1e-6
-        )
+        across = (y[:, None] <= boundary) != (y[None, :] <= boundary)
+        share = active[across].sum() / (positives[:, None] * across).sum()
+        assert 0 < share < 1
+        np.testing.assert_allclose(got[boundary], share, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])

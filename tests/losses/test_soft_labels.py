@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from cloc_jax.losses.soft_labels import RANK_DISTANCES, sord
+from cloc_jax.losses.ordinal_heads import RANK_DISTANCES, sord
 
 ALPHA = 0.8
 
