@@ -52,9 +52,10 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
         files.write_json(part / folder_of.ABOUT, about)
         how = _preprocessing(config)
         files.write_json(part / folder_of.PREPROCESSING, how)
+        files.seal_folder(part)
         card = _card(run, about, how["image"], decision, results, found)
+        # Not under the seal: people may edit it.
         (part / folder_of.CARD).write_text(card, encoding="utf-8")
-        folder_of.write_sums(part)
         part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -1,29 +1,17 @@
 """A model that was handed over: the folder that `launch.py export` writes, in use.
 
 Nothing that trains or builds networks is imported: the network is in the folder, as a
-program. What the folder holds:
-
-README.md             the model card
-model.jax             the program, for cpu, cuda and tpu and any number of images
-model.safetensors     its weights
-support.safetensors   what some methods need besides, such as a bank of neighbours
-model.json            ranks, method, temperature, how images go through the program
-preprocessing.json    how an image becomes the program's input
-decision.json         how grades are chosen, where `launch.py decide` wrote one
-config.json           the configuration of the run
-SHA256SUMS            checksums of all of these except the card
+program (docs/runs.md says what each file is).
 """
 
 import json
 import pathlib
-import shutil
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
-from huggingface_hub import ModelHubMixin, snapshot_download
 from jax import export
 from safetensors.numpy import load_file
 
@@ -35,7 +23,7 @@ from cloc_jax.scoring.decisions import Decision
 CARD = "README.md"
 PROGRAM, WEIGHTS, SUPPORT = "model.jax", "model.safetensors", "support.safetensors"
 ABOUT, PREPROCESSING, DECISION = "model.json", "preprocessing.json", "decision.json"
-CONFIG, SUMS = "config.json", "SHA256SUMS"
+CONFIG = "config.json"
 FORMAT = 1  # of the folder; another number means another reader
 
 Image = str | pathlib.Path | np.ndarray
@@ -47,10 +35,8 @@ def load(folder: str | pathlib.Path) -> "ExportedModel":
     return ExportedModel(folder)
 
 
-class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
+class ExportedModel:
     """An exported model; calling it grades images as `launch.py predict` does.
-
-    It can be sent to a hub and taken from there: `push_to_hub`, `from_pretrained`.
 
     Attributes:
       ranks: their names, lowest first.
@@ -121,80 +107,29 @@ class ExportedModel(ModelHubMixin, library_name="cloc_jax"):
         sizes results are the same to the bit.
         """
         batch = self.about["batch"]
-        chunk = min(batch["images"], len(prepared))
-        rows = -(-chunk // batch["devices"])
-        for first in range(0, len(prepared), chunk):
-            some = prepared[first : first + chunk]
-            for start in range(0, len(some), rows):
-                part = some[start : start + rows]
-                yield np.stack([*part, *[part[-1]] * (rows - len(part))])
+        rows = -(-min(batch["images"], len(prepared)) // batch["devices"])
+        for start in range(0, len(prepared), rows):
+            part = prepared[start : start + rows]
+            yield np.stack([*part, *[part[-1]] * (rows - len(part))])
 
     def _read(self, name: str) -> dict[str, Any]:
         return json.loads((self.folder / name).read_text())
 
-    def _save_pretrained(self, save_directory: pathlib.Path) -> None:
-        """Copies the folder: all that the checksums name, and the card."""
-        for name in [*read_sums(self.folder), SUMS, CARD]:
-            shutil.copyfile(self.folder / name, save_directory / name)
-
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "ExportedModel":
-        """The model in a folder, or in a repository on the hub, which is downloaded."""
-        if pathlib.Path(model_id).is_dir():
-            return cls(model_id)
-        return cls(snapshot_download(model_id, **options))
-
 
 def check(folder: pathlib.Path) -> None:
-    """ValueError where a file is not what `write_sums` saw, or is missing."""
-    if not folder.is_dir() or not (folder / SUMS).is_file():
+    """ValueError where a file is not what `export` wrote, or is missing."""
+    if not (folder / files.SEAL).is_file():
         raise FileNotFoundError(
-            f"{folder} holds no exported model: there is no {SUMS} in it. "
+            f"{folder} holds no exported model: there is no {files.SEAL} in it. "
             "`python launch.py export --run=DIR --to=OUT` makes one."
         )
-    sums = read_sums(folder)
-    needed = {PROGRAM, WEIGHTS, ABOUT, PREPROCESSING}
-    optional = {name for name in (SUPPORT, DECISION) if (folder / name).is_file()}
-    names = sorted(needed | optional | set(sums))
-    missing = [name for name in names if not (folder / name).is_file()]
-    changed = [
-        name
-        for name in names
-        if name not in missing and files.sha256(folder / name) != sums.get(name)
-    ]
-    if missing or changed:
-        what = [f"{name} is missing" for name in missing]
-        what += [f"{name} is not as it was exported" for name in changed]
-        raise ValueError(
-            f"{folder} is damaged: {', '.join(what)}. Copy or download it again, or "
-            "export the run again."
-        )
-
-
-def write_sums(folder: pathlib.Path) -> None:
-    """Writes the checksums, in the format of sha256sum; people may edit the card."""
-    names = sorted(p.name for p in folder.iterdir() if p.name not in (SUMS, CARD))
-    lines = [f"{files.sha256(folder / name)}  {name}\n" for name in names]
-    (folder / SUMS).write_text("".join(lines))
-
-
-def read_sums(folder: pathlib.Path) -> dict[str, str]:
-    """Checksums by file name."""
-    found = {}
-    for line in (folder / SUMS).read_text().splitlines():
-        known, _, name = line.partition("  ")
-        if not name or pathlib.PurePath(name).name != name:
-            raise ValueError(f"{folder / SUMS} is damaged: it has the line {line!r}.")
-        found[name] = known
-    return found
+    remedy = "Copy or download the folder again, or export the run again."
+    files.check_folder(folder, remedy=remedy)
 
 
 def _as_list(images: Any) -> list[Image]:
-    if isinstance(images, str | pathlib.Path):
-        return [images]
-    if isinstance(images, np.ndarray) and images.ndim < 4 and images.dtype != object:
-        return [images] if images.dtype.kind not in "US" else [str(i) for i in images]
-    found = list(images)
-    if not found:
+    is_one = isinstance(images, np.ndarray) and images.ndim < 4
+    found = [images] if is_one or isinstance(images, str | pathlib.Path) else images
+    if not len(found):
         raise ValueError("no images came; give a path, an array, or a list of them.")
-    return found
+    return list(found)
