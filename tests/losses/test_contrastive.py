@@ -1,4 +1,4 @@
-"""SupCon and NT-Xent against loops and golden values, and by their properties."""
+"""SupCon, NT-Xent and RnC against loops and golden values, and by their properties."""
 
 import functools
 
@@ -8,7 +8,7 @@ import loss_checks
 import numpy as np
 import pytest
 
-from cloc_jax.losses.contrastive import nt_xent, supcon
+from cloc_jax.losses.contrastive import nt_xent, rnc, supcon
 
 TEMPERATURE, BASE = 0.3, 0.07
 
@@ -112,3 +112,98 @@ def test_small_temperatures_do_not_overflow(name):
     )(arrays["features"])
     assert np.isfinite(value) and value > 0
     assert np.isfinite(gradient).all()
+
+
+# --- Rank-N-Contrast ---
+
+RNC_TEMPERATURE = 0.7
+RNC = loss_checks.Loss(
+    lambda b, where: rnc(
+        b["features"], b["labels"], temperature=RNC_TEMPERATURE, where=where
+    )
+)
+
+
+def rnc_batch(size=8, views=2):
+    return batch("supcon", size, views)
+
+
+def rnc_oracle(batch):
+    """Three nested loops."""
+    _, views, dim = batch["features"].shape
+    v = batch["features"].reshape(-1, dim)
+    y = np.repeat(batch["labels"], views)
+    n = len(y)
+    s = -np.linalg.norm(v[:, None] - v[None, :], axis=2) / RNC_TEMPERATURE
+    total = 0.0
+    for i in range(n):
+        for j in range(n):
+            if j != i:
+                terms = [
+                    np.exp(s[i, k])
+                    for k in range(n)
+                    if k != i and abs(y[i] - y[k]) >= abs(y[i] - y[j])
+                ]
+                total += np.log(sum(terms)) - s[i, j]
+    return total / (n * (n - 1))
+
+
+LABELS = {
+    "ranks": np.asarray([2, 0, 1, 3, 1, 0]),
+    "any whole numbers": np.asarray([-40, 7, 7, 2**20, 0, -3]),
+    "floats": np.asarray([0.1, 0.3, 0.2, 0.1, -7.5, 0.2]),  # ties only up to rounding
+    "one rank": np.asarray([3] * 6),
+    "lone ranks": np.asarray([5, 1, 4, 2, 3, 0]),
+}
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("labels", LABELS)
+def test_rnc_equals_loops(labels, views):
+    cases = rnc_batch(6, views) | {"labels": LABELS[labels]}
+    loss_checks.check_oracle(RNC, rnc_oracle, cases)
+
+
+def test_rnc_equals_released_code(baselines):
+    for case in baselines["rnc"].values():
+        loss_checks.check_golden(
+            lambda b, t=float(case["temperature"]): rnc(
+                b["features"], b["labels"], temperature=t
+            ),
+            {name: case[name] for name in ("features", "labels")},
+            case["value"],
+            {"features": case["grad"]},
+        )
+
+
+def test_far_features_stay_finite():
+    """Subtracting a maximum with the diagonal in it fails at distances of 308."""
+    arrays = rnc_batch()
+    arrays["features"] *= 1000
+    value, gradients = RNC(loss_checks.cast(arrays, np.float32))
+    with jax.enable_x64():
+        want = RNC(arrays)
+    assert np.isfinite(want[0])
+    loss_checks.assert_close((value, gradients), want, 1e-3)
+
+
+def test_close_features_keep_their_digits():
+    """Inner products would lose the distances of views that nearly agree."""
+    arrays = rnc_batch()
+    arrays["features"] = 100 + arrays["features"] / 64
+    arrays["features"] = arrays["features"].astype(np.float32).astype(np.float64)
+    with jax.enable_x64():
+        want = RNC(arrays)
+    loss_checks.assert_close(RNC(loss_checks.cast(arrays, np.float32)), want, 1e-5)
+
+
+def test_memory_is_square_in_the_batch():
+    size, views, dim = 64, 2, 512
+    arguments = (
+        jax.ShapeDtypeStruct((size, views, dim), jnp.float32),
+        jax.ShapeDtypeStruct((size,), jnp.int32),
+    )
+    function = jax.jit(jax.value_and_grad(lambda f, y: rnc(f, y, temperature=2.0)))
+    memory = function.lower(*arguments).compile().memory_analysis()
+    # In arrays of [n, n]: a cube would be 128, all differences 512.
+    assert memory.temp_size_in_bytes < 32 * 4 * (size * views) ** 2

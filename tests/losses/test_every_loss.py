@@ -4,13 +4,10 @@ import functools
 
 import loss_checks
 import pytest
-import test_binary_tasks
 import test_contrastive
+import test_ordinal_heads
 import test_probabilistic
-import test_rank_n_contrast
 import test_self_distillation
-import test_soft_labels
-import test_thresholds
 
 
 def named(module):
@@ -22,16 +19,11 @@ def named(module):
 
 
 CASES = {
-    **named(test_binary_tasks),
     **named(test_contrastive),
-    **{
-        f"sord {distance}": (loss, test_soft_labels.batch)
-        for distance, loss in test_soft_labels.LOSSES.items()
-    },
-    "cumulative_link": (test_thresholds.LOSS, test_thresholds.batch),
+    **named(test_ordinal_heads),
     "dino": (test_self_distillation.LOSS, test_self_distillation.batch),
     "poe": (test_probabilistic.ALL, test_probabilistic.batch),
-    "rnc": (test_rank_n_contrast.LOSS, test_rank_n_contrast.batch),
+    "rnc": (test_contrastive.RNC, test_contrastive.rnc_batch),
 }
 every = pytest.mark.parametrize("name", CASES)
 

@@ -1,5 +1,6 @@
 """The loss against golden values, against plain loops, and by its properties."""
 
+import functools
 import inspect
 import itertools
 
@@ -10,9 +11,10 @@ import pytest
 from golden_losses import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.extend import core
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jax.test_util import check_grads
+from loss_checks import QUICKLY
 
 from cloc_jax.losses import (
     ALGORITHMS,
@@ -22,6 +24,7 @@ from cloc_jax.losses import (
     multi_margin,
     violated_shares,
 )
+from cloc_jax.runtime import sharding
 
 both = pytest.mark.parametrize("algorithm", ["dense", "sorted"])
 
@@ -154,26 +157,6 @@ def test_equals_released_loss(golden_results, number, dtype, tolerance):
     for reduction, got in values.items():
         want = reduce_slowly(case["hinge_sum"], case["y"], reduction)
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    "algorithm, modes", [("dense", ["rev"]), ("sorted", ["fwd", "rev"])]
-)
-def test_gradients_of_every_reduction_by_differences(algorithm, modes):
-    rng = np.random.default_rng(0)
-    y = jnp.asarray([0, 0, 1, 1, 2, 2, 2, 0], jnp.int32)
-    with jax.enable_x64():
-        z, m = jnp.asarray(rng.normal(size=(8, 5))), jnp.asarray([0.3, 0.7])
-        check_grads(
-            jax.jit(
-                lambda z, m: [
-                    mmnp(z, y, m, reduction=r, algorithm=algorithm) for r in REDUCTIONS
-                ]
-            ),
-            (z, m),
-            order=1,
-            modes=modes,
-        )
 
 
 def hinge_sums(z, y, m, algorithm):
@@ -391,21 +374,6 @@ def test_nan_is_not_hidden(algorithm):
 
 
 @both
-def test_works_under_vmap(algorithm):
-    z, y, m = batch(size=130, ranks=5)  # labels differ, so the largest rank does too
-    labels = jnp.stack([y, jnp.minimum(y, 1), jnp.zeros_like(y)])
-    stacked = jnp.stack([z, -2 * z, z])
-    function = jax.jit(jax.value_and_grad(mmnp), static_argnames="algorithm")
-    values, grads = jax.jit(
-        jax.vmap(jax.value_and_grad(lambda z, y: mmnp(z, y, m, algorithm=algorithm)))
-    )(stacked, labels)
-    for i in range(3):
-        want, grad = function(stacked[i], labels[i], m, algorithm=algorithm)
-        np.testing.assert_allclose(values[i], want, rtol=1e-5)
-        np.testing.assert_allclose(grads[i], grad, atol=1e-8)
-
-
-@both
 def test_bfloat16_becomes_float32(algorithm):
     z, y, m = batch()
     low = z.astype(jnp.bfloat16)
@@ -499,34 +467,6 @@ def test_shard_map_gives_the_same(algorithm, shape, names, axis):
     )
 
 
-def test_shard_map_without_padding_and_in_margins_only():
-    z, y, m, _ = sharded_batch()
-    mesh = mesh_of((8,), ("data",))
-    loss = jax.shard_map(
-        lambda z, y, m: mmnp(z, y, m, reduction="paper", axis_name="data"),
-        mesh=mesh,
-        in_specs=(P("data"), P("data"), P()),
-        out_specs=P(),
-    )
-    got = jax.jit(jax.value_and_grad(loss, 2))(z, y, m)
-    value, (_, grad_m) = GRADIENTS["dense"](z, y, m)["paper"]
-    close(got, (value, grad_m))
-
-
-def test_traces_once_for_one_shape():
-    traces = []
-
-    @jax.jit
-    def loss(z, y, m):
-        traces.append(1)
-        return mmnp(z, y, m)
-
-    z, y, m = batch()
-    for seed in range(3):
-        loss(z + seed, (y + seed) % 4, m).block_until_ready()
-    assert len(traces) == 1
-
-
 def test_violated_shares_are_those_of_active_triplets():
     z, y, m = batch(size=40, ranks=4, dim=3)
     z, y = np.array(z), np.where(np.array(y) == 2, 3, y)  # one rank is missing
@@ -577,3 +517,114 @@ def test_bad_input_is_named(change, message):
     # Unwrapped: in tests a shape checker stands before the function.
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(mmnp)(**arguments)
+
+
+# --- the form for very large batches ---
+
+
+def uneven_batch(size):
+    rng = np.random.default_rng(0)
+    y = rng.choice(5, size, p=[0.5, 0.2, 0.15, 0.1, 0.05]).astype(np.int32)
+    z = rng.normal(size=(size, 6)) + y[:, None]
+    return z, y, rng.uniform(0.1, 0.4, 5 - 1), rng.uniform(size=size) < 0.9
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """24 anchors at a time."""
+    monkeypatch.setattr(multi_margin, "_BLOCK", 0)
+    monkeypatch.setattr(multi_margin, "_CPU_BLOCK", 0)
+    monkeypatch.setattr(multi_margin, "_FEWEST", 24)
+
+
+def test_equals_the_other_forms_in_float64(small_blocks):
+    given = uneven_batch(60)  # 24, 24 and 12 anchors
+    with jax.enable_x64():
+        found = {a: GRADIENTS[a](*given) for a in ("dense", "sorted", "blockwise")}
+    for other in ("dense", "sorted"):
+        for a, b in zip(
+            jax.tree.leaves(found["blockwise"]),
+            jax.tree.leaves(found[other]),
+            strict=True,
+        ):
+            assert a.dtype == np.float64 and np.abs(b).max() > 1e-6
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
+
+
+def test_over_devices(small_blocks):
+    z, y, m, where = uneven_batch(8 * 32)  # 24 and 8 anchors on each device
+    mesh = sharding.make_mesh(8)
+
+    def function(loss):
+        gradient = jax.value_and_grad(loss, (0, 2))
+        return jax.jit(gradient, compiler_options=QUICKLY)(z, y, m, where)
+
+    form = functools.partial(mmnp, algorithm="blockwise")
+    with jax.enable_x64():
+        spread = function(sharding.over_batch(form, mesh))
+        one = function(lambda z, y, m, w: mmnp(z, y, m, where=w, algorithm="sorted"))
+        for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(one), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
+
+
+def largest_array(jaxpr, is_whole=True):
+    """Elements of the largest array that a program makes on a device.
+
+    Outside the shard_map, where `is_whole`, shapes are those of all devices.
+    """
+    sizes = [0]
+    for equation in jaxpr.eqns:
+        if not is_whole:
+            sizes += [v.aval.size for v in equation.outvars]
+        whole = is_whole and equation.primitive.name != "shard_map"
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else [value]:
+                if isinstance(inner, core.ClosedJaxpr):
+                    sizes.append(largest_array(inner.jaxpr, whole))
+                elif isinstance(inner, core.Jaxpr):
+                    sizes.append(largest_array(inner, whole))
+    return max(sizes)
+
+
+@pytest.mark.parametrize("algorithm, fits", [("blockwise", True), ("sorted", False)])
+def test_never_holds_all_anchors_against_all_columns(algorithm, fits):
+    size, devices = 2**16, 8
+    mesh = jax.sharding.AbstractMesh((devices,), ("data",))
+    form = functools.partial(mmnp, algorithm=algorithm, axis_name="data")
+    loss = jax.shard_map(
+        form, mesh=mesh, in_specs=(P("data"), P("data"), P()), out_specs=P()
+    )
+    shape = jax.ShapeDtypeStruct
+    program = jax.make_jaxpr(jax.value_and_grad(loss, (0, 2)))(
+        shape((size, 64), jnp.float32),
+        shape((size,), jnp.int32),
+        shape((5 - 1,), jnp.float32),
+    )
+    largest = largest_array(program.jaxpr)
+    assert (largest < size // devices * size // 50) == fits
+
+
+def test_rows_are_sorted_alike_on_other_platforms():
+    z, y, m, where = map(jnp.asarray, uneven_batch(150))
+    unit = multi_margin.unit_vectors(jnp.asarray(z, jnp.float32))
+    position = multi_margin.positions(m.astype(jnp.float32))
+    index = jnp.arange(len(y), dtype=jnp.int32)
+    order, spans = multi_margin._spans(y, index, y, where, 5)
+
+    def counts(sort, sizes):
+        return jax.jit(
+            functools.partial(multi_margin._sized_counts, sort, 2**10, sizes),
+            compiler_options=QUICKLY,
+        )(unit, unit[order], position[y], position[y[order]], spans)
+
+    ours = counts(multi_margin._bitonic_sort, 2)
+    library = counts(functools.partial(jnp.sort, axis=1), 1)
+    np.testing.assert_array_equal(ours[1], library[1])
+    np.testing.assert_allclose(ours[0], library[0], rtol=1e-6)
+
+
+def test_auto_takes_it_where_arrays_would_be_too_large():
+    assert choose_algorithm(2**14, "cpu") == "sorted"
+    assert choose_algorithm(2**15, "cpu") == "blockwise"
+    assert choose_algorithm(2**15, "tpu", anchors=2**9) == "sorted"
+    assert choose_algorithm(2**18, "gpu", anchors=2**11) == "blockwise"

@@ -96,24 +96,6 @@ def test_teacher_and_center_have_no_gradients():
     assert not gradients["teacher"].any() and not gradients["center"].any()
 
 
-def test_teacher_temperature_may_change_without_compiling_again():
-    b = arrays()
-    rows = [b[k].reshape(-1, 5) for k in ("student", "teacher", "center")]
-
-    @jax.jit
-    def loss(temperature):
-        return dino(
-            *rows,
-            crops=CROPS,
-            student_temperature=STUDENT,
-            teacher_temperature=temperature,
-        )
-
-    np.testing.assert_allclose(loss(jnp.float32(TEACHER)), call(b), rtol=1e-6)
-    assert loss(jnp.float32(0.07)) != loss(jnp.float32(TEACHER))
-    assert loss._cache_size() == 1
-
-
 def test_center_leaves_padding_out():
     b = arrays()
     rows = b["teacher"].at[:, 3:].set(jnp.nan).reshape(-1, 5)

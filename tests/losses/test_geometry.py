@@ -1,4 +1,4 @@
-"""The terms of GOL against loops and golden values, and by their properties."""
+"""Distances and the terms of GOL against loops and golden values, and by properties."""
 
 import fractions
 import functools
@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import loss_checks
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
-from cloc_jax.losses.geometry import gol_terms
+from cloc_jax.losses import geometry
 
 RANKS, MARGIN = 5, 0.25
 WEIGHTS = (1.0, 2.0, 3.0)  # so that no term can hide another
@@ -18,7 +19,7 @@ PAIRS = ("labels", "base", "reference")
 
 @functools.partial(jax.jit, static_argnames=("ranks", "margin", "tau"))
 def terms(b, where=None, ranks=RANKS, margin=MARGIN, tau=1):
-    return gol_terms(
+    return geometry.gol_terms(
         b["embeddings"],
         b["references"],
         b["labels"],
@@ -75,11 +76,11 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def oracle_terms(b, tau, ranks=RANKS, margin=MARGIN, number=fractions.Fraction):
-    """Pair by pair; `number` is the kind of number that positions are made of."""
+def oracle_terms(b, tau, ranks=RANKS, margin=MARGIN):
+    """Pair by pair; positions are exact."""
     h, r, y = unit(b["embeddings"]), unit(b["references"]), b["labels"]
     points = len(r)
-    position = [number(ranks - 1) / number(points - 1) * m for m in range(points)]
+    position = [fractions.Fraction(ranks - 1, points - 1) * m for m in range(points)]
     pairs = list(zip(b["base"], b["reference"], strict=True))
 
     def d(m, i):
@@ -150,7 +151,11 @@ def golden_batch(case):
 
 
 def test_equals_released_code(baselines):
-    """Except for the center where its floats break a tie; see the next test."""
+    """Except for the center where its floats break a tie.
+
+    4 points for 5 ranks: rank 2 is as near to 4/3 as to 8/3, but not in floats. We take
+    both points, as the released code means to.
+    """
     rounded = 0
     for case in baselines["gol"].values():
         b, options = golden_batch(case)
@@ -177,48 +182,6 @@ def test_equals_released_code(baselines):
             tolerance=1e-10 if is_tie else 1e-7,
         )
     assert 0 < rounded < len(baselines["gol"])
-
-
-def test_released_code_breaks_ties_by_rounding(baselines):
-    """4 points for 5 ranks: rank 2 is as near to 4/3 as to 8/3, but not in floats.
-
-    We take both points, as the released code means to.
-    """
-    for case in baselines["gol"].values():
-        b, options = golden_batch(case)
-        released = oracle_terms(b, int(case["tau"]), number=float, **options)[2]
-        np.testing.assert_allclose(released, case["center"], rtol=1e-7)
-        exact = oracle_terms(b, int(case["tau"]), **options)[2]
-        is_tie = is_rounded(options["ranks"], len(b["references"]))
-        assert (abs(exact - released) > 1e-3) == is_tie
-
-
-PAIR_CASES = {
-    "no pair alike": ([0, 1, 2, 3, 4, 0], [(0, 1), (3, 1), (4, 5)]),
-    "all pairs alike": ([2] * 6, [(0, 1), (3, 1), (4, 5)]),
-    "outermost ranks": ([0, 4, 0, 4, 0, 4], [(0, 1), (3, 2), (4, 2)]),
-    "a sample with itself": ([0, 1, 2, 3, 4, 0], [(1, 1), (2, 2), (3, 3)]),
-}
-
-
-@pytest.mark.parametrize("tau", LOSSES)
-@pytest.mark.parametrize("kind", PAIR_CASES)
-def test_pairs_of_few_kinds(kind, tau):
-    labels, pairs = PAIR_CASES[kind]
-    base, reference = np.asarray(pairs).T
-    b = batch() | {
-        "labels": np.asarray(labels),
-        "base": base,
-        "reference": reference,
-    }
-    found = terms(arrays(b), tau=tau)
-    if kind == "a sample with itself":
-        assert found.order == 0 and found.metric == 0 and found.center > 0
-    else:
-        np.testing.assert_allclose(found, oracle_terms(b, tau), rtol=1e-5, atol=1e-7)
-    assert (found.order == 0) == (kind in ("all pairs alike", "a sample with itself"))
-    for array in jax.tree.leaves(LOSSES[tau](arrays(b))):
-        assert np.isfinite(array).all()
 
 
 @pytest.mark.parametrize("tau", LOSSES)
@@ -290,3 +253,53 @@ def test_bfloat16():
 def test_one_rank_or_one_point_is_refused(ranks, points):
     with pytest.raises(ValueError, match="at least two"):
         terms(arrays(batch(points=points)), ranks=ranks)
+
+
+# --- distances ---
+
+RNG = np.random.default_rng(0)
+
+
+def test_distances_and_their_derivatives_of_both_modes():
+    a, b = RNG.normal(size=(4, 3)), RNG.normal(size=(2, 3))
+    with jax.enable_x64():
+        arguments = jnp.asarray(a), jnp.asarray(b)
+        found = geometry.euclidean(*arguments)
+        check_grads(jax.jit(geometry.euclidean), arguments, order=2)
+    want = np.linalg.norm(a[:, None] - b[None], axis=2)
+    np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+def test_derivatives_are_finite_where_the_distance_is_0():
+    a = jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32).at[1].set(0.5).at[2].set(0.5)
+
+    @jax.jit
+    def results(a):
+        def total(a):
+            return jnp.sum(geometry.euclidean(a, a))
+
+        same = jax.grad(total)(a[1:])
+        return (
+            geometry.euclidean(a, a),
+            jax.grad(total)(a),
+            jax.hessian(total)(a),
+            same,
+        )
+
+    found, gradient, hessian, same = results(a)
+    assert found[1, 2] == 0 and not same.any()
+    assert np.isfinite(gradient).all() and np.isfinite(hessian).all()
+
+
+def test_neighbours_far_from_0_keep_their_digits():
+    a = np.float32(1000 + RNG.normal(size=(5, 4)) / 16)
+    want = np.linalg.norm(np.float64(a[:, None]) - a[None], axis=2)
+    found = geometry.euclidean(jnp.asarray(a), jnp.asarray(a))
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_square_root_has_gradient_0_at_0():
+    x = jnp.asarray([0.0, 4.0])
+    np.testing.assert_allclose(geometry.sqrt(x), [0, 2])
+    gradient = jax.grad(lambda x: jnp.sum(geometry.sqrt(x)))(x)
+    np.testing.assert_allclose(gradient, [0, 0.25])
