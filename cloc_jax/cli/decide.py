@@ -28,7 +28,6 @@ from cloc_jax.scoring import (
 )
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.intervals import Interval
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import RunResults
 
@@ -276,13 +275,13 @@ def _by_missed(
 ) -> dict[str, Any]:
     """The fields of a decision by thresholds."""
     names = metrics.boundary_names(ranks)
-    thresholds = decisions.fit_thresholds(
-        decisions.apply_temperature(fitted.probabilities, temperature),
-        fitted.true,
-        {name: names.index(name) for name in targets},
-        targets,
-        guarantee,
-    )
+    at = decisions.apply_temperature(fitted.probabilities, temperature)
+    thresholds = {
+        name: decisions.fit_threshold(
+            at, fitted.true, names.index(name), share, guarantee, name=name
+        )
+        for name, share in targets.items()
+    }
     return {
         "thresholds": thresholds,
         "max_missed": dict(targets),
@@ -357,12 +356,12 @@ def show_labels(test: Graded, decision: Decision) -> None:
     columns = []
     for given in labels.values():
         counts = metrics.confusion_matrix(test.true, given, num_ranks)
-        scores, ends = intervals.scores(counts[None]), intervals.bootstrap(counts)
+        scores, ends = metrics.scores(counts), intervals.of_scores(counts, names)
         right = int(np.trace(counts))
         cells = {
             "accuracy": _share(right, len(test.true)),
-            "MAE": _number(float(scores["mae"][0]), ends["mae"]),
-            "QWK": _number(float(scores["qwk"][0]), ends["qwk"]),
+            "MAE": _number(scores["mae"], ends["mae"]),
+            "QWK": _number(scores["qwk"], ends["qwk"]),
         }
         crossing = metrics.boundary_counts(counts)
         for name in decision.costs or decision.thresholds or {}:
@@ -402,13 +401,6 @@ def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
         "average.",
         soft_wrap=True,
     )
-    low_end, high_end = sets.over_slices()
-    console.print(
-        f"  {100 * sets.coverage:g}% is a mean over calibration slices; single slices "
-        f"of {sets.images} images mostly give {100 * low_end:.1f}% to "
-        f"{100 * high_end:.1f}%",
-        soft_wrap=True,
-    )
     if num_ranks > FEW:
         return
     table = Table(box=None, pad_edge=False)
@@ -443,7 +435,7 @@ def _share(count: int, total: int) -> str:
     return f"{100 * count / total:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _number(value: float, ends: Interval) -> str:
-    if not math.isfinite(value):
+def _number(value: float, ends: Sequence[float] | None) -> str:
+    if ends is None:
         return "–"
-    return f"{value:.3f} ({ends.low:.3f} to {ends.high:.3f})"
+    return f"{value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})"

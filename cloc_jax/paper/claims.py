@@ -259,7 +259,7 @@ def _difference(summary: TableSummary, first: str, second: str, score: str) -> C
         scores = np.array([run.scores[FINAL][score] for run in runs], float).tolist()
         each.append(intervals.mean_by_fold(scores, [run.fold for run in runs]))
     images = _over_images(summary, first, second, score)
-    ends = intervals.of_run_difference(each[0], each[1], images)
+    ends = intervals.of_run_mean(each[0], images, minus=each[1])
     return float(np.mean(each[0])), float(np.mean(each[1])), ends
 
 

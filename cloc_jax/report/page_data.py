@@ -291,10 +291,12 @@ def _calibration(view: View, shown: Predictions) -> list[dict[str, Any]]:
     p, true = shown.probabilities, shown.true
     assert p is not None
     bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
-    panels = [("The likeliest rank", decisions.reliability(p, true, bins))]
+    likeliest = decisions.reliability(p.max(1), p.argmax(1) == true, bins)
+    panels = [("The likeliest rank", likeliest)]
     names = metrics.boundary_names(view.results.ranks)
     for name in view.boundaries_that_matter:
-        holds = decisions.reliability_above(p, true, names.index(name), bins)
+        h = names.index(name)
+        holds = decisions.reliability(_above(p, h), true > h, bins)
         panels.append((f"Above {name}", holds))
     return [
         {

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from cloc_jax.scoring.conformal_sets import Fare
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import (
-    BoundaryIntervals,
     BoundaryRates,
     ReadoutValues,
     RunResults,
@@ -98,7 +98,7 @@ class Boundary(NamedTuple):
     high: str
     is_critical: bool
     rates: BoundaryRates
-    intervals: BoundaryIntervals
+    intervals: Mapping[str, Sequence[float] | None]  # of the rates
 
 
 class Picture(NamedTuple):
@@ -227,7 +227,7 @@ class View:
                 ranks[h + 1],
                 name in self.results.critical,
                 self.scores.boundaries[name],
-                (ends.boundaries if ends else {}).get(name, BoundaryIntervals()),
+                (ends.boundaries if ends else {}).get(name, {}),
             )
             for h, name in enumerate(metrics.boundary_names(ranks))
         ]
@@ -318,8 +318,7 @@ class View:
         ranks = self.results.ranks
         low, high = self.decision.apply_sets(test.probabilities)
         overall, by_rank = conformal_sets.fare(low, high, test.true, len(ranks))
-        counts = conformal_sets.size_counts(low, high, len(ranks))
-        sizes = [(size, count) for size, count in enumerate(counts, 1) if count]
+        sizes = sorted(Counter((high - low + 1).tolist()).items())
         return Sets(overall, list(zip(ranks, by_rank, strict=True)), sizes)
 
     # --- what was learned ---

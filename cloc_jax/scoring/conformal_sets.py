@@ -37,29 +37,6 @@ class PredictionSets:
         last = probabilities.shape[1] - 1
         return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
 
-    def over_slices(self) -> Interval:
-        """Where the coverage lies for 95% of all calibration slices of this size.
-
-        The coverage asked for is a mean over slices. With a given one it follows a
-        beta distribution, whatever the network, where no probabilities are equal.
-        """
-        from scipy import special  # late: it takes a while
-
-        wanted = _wanted(self.images, self.coverage)
-        ends = ((1 - intervals.LEVEL) / 2, (1 + intervals.LEVEL) / 2)
-        low, high = (
-            float(special.betaincinv(wanted, self.images + 1 - wanted, end))
-            for end in ends
-        )
-        return Interval(low, high)
-
-    def describe(self) -> str:
-        """What it does, in words."""
-        return (
-            f"sets of neighbouring ranks hold the true one for at least "
-            f"{100 * self.coverage:g}% of images on average"
-        )
-
 
 def share_before(
     probabilities: Float[np.ndarray, "item rank"],
@@ -102,11 +79,6 @@ def fit(
       true: index of the rank of each image.
       coverage: a share between 0 and 1.
     """
-    if not 0 < coverage < 1:
-        raise ValueError(
-            f"the coverage is {coverage:g}; give the share of sets that have to hold "
-            "the true rank, between 0 and 1, such as 0.9."
-        )
     count = len(true)
     wanted = _wanted(count, coverage)
     if wanted > count:
@@ -174,13 +146,6 @@ def fare(
 
     everything = np.ones(len(true), bool)
     return over(everything), [over(true == rank) for rank in range(num_ranks)]
-
-
-def size_counts(
-    low: Int[np.ndarray, "item"], high: Int[np.ndarray, "item"], num_ranks: int
-) -> list[int]:
-    """How many sets have 1, 2, … ranks."""
-    return np.bincount(high - low, minlength=num_ranks).tolist()
 
 
 def written(low: int, high: int, ranks: Sequence[str]) -> str:

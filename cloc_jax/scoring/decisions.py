@@ -28,7 +28,6 @@ from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import TradeOff
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
-BINS = 10
 _AGAIN = "Make it again with `launch.py decide`, or move it away."
 
 # --- the temperature ---
@@ -46,7 +45,7 @@ def fit_temperature(
     """
     from scipy import optimize, special  # late: they take half a second
 
-    logs = metrics.log_probabilities(_checked(probabilities, true))
+    logs = metrics.log_probabilities(probabilities)
     chosen = logs[np.arange(len(true)), true]
 
     def slope(log_temperature: float) -> float:
@@ -93,33 +92,18 @@ class Bin(NamedTuple):
     images: int
 
 
-def reliability(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
-    bins: int = BINS,
-) -> list[Bin]:
-    """How often the most probable rank is right, by how probable it is.
+def reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
+    """How often an event came true, by how probable it was.
 
     Bins have the same number of images, give or take one, from the least probable up;
     fewer bins where there are fewer images.
+
+    Args:
+      predicted: [item], the probability of the event, such as that the image lies above
+        a boundary or that its most probable rank is right.
+      came_true: [item], whether it did.
+      bins: how many.
     """
-    checked = _checked(probabilities, true)
-    return _bins(checked.max(1), checked.argmax(1) == true, bins)
-
-
-def reliability_above(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
-    h: int,
-    bins: int = BINS,
-) -> list[Bin]:
-    """How often an image lies above the boundary between ranks h and h + 1, by the
-    probability of that; bins as in `reliability`."""
-    checked = _checked(probabilities, true)
-    return _bins(probability_above(checked, h), true > h, bins)
-
-
-def _bins(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
     order = np.argsort(predicted, kind="stable")
     found = []
     for part in np.array_split(order, min(bins, len(order))):
@@ -133,11 +117,6 @@ def _bins(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list[Bin]:
             )
         )
     return found
-
-
-def _checked(probabilities: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """The probabilities as float64, or ValueError."""
-    return metrics.checked_probabilities(probabilities, true, probabilities.shape[1])
 
 
 # --- a decision ---
@@ -163,20 +142,6 @@ class Decision:
     guarantee: bool = False
     sets: PredictionSets | None = None
 
-    def __post_init__(self) -> None:
-        names = metrics.boundary_names(self.ranks)
-        if self.costs is not None and self.thresholds is not None:
-            raise ValueError("a decision has either costs or thresholds.")
-        if not self.chooses_labels and self.sets is None:
-            raise ValueError("a decision has either costs, thresholds or sets.")
-        given = self.thresholds if self.costs is None else self.costs
-        unknown = [name for name in given or () if name not in names]
-        if given is not None and (unknown or not given):
-            raise ValueError(
-                f"the decision is about the boundaries {', '.join(given) or '(none)'}; "
-                f"there are {', '.join(names)}."
-            )
-
     @property
     def chooses_labels(self) -> bool:
         """Whether labels differ from the run's own; else there are only sets."""
@@ -186,11 +151,6 @@ class Decision:
         self, probabilities: Float[np.ndarray, "item rank"]
     ) -> Float[np.ndarray, "item rank"]:
         """The probabilities that the decision is made by."""
-        if probabilities.shape[1] != len(self.ranks):
-            raise ValueError(
-                f"the decision is about {len(self.ranks)} ranks, but there are "
-                f"{probabilities.shape[1]} probabilities per image."
-            )
         return apply_temperature(probabilities, self.temperature)
 
     def apply(
@@ -218,7 +178,7 @@ class Decision:
         """
         names = metrics.boundary_names(self.ranks)
         pairs = [(self.costs or {}).get(name, (1.0, 1.0)) for name in names]
-        missed, alarm = (np.append(0.0, np.cumsum(c)) for c in zip(*pairs, strict=True))
+        missed, alarm = np.cumsum([(0.0, 0.0), *pairs], axis=0).T
         too_low = np.maximum(missed[:, None] - missed, 0)
         return too_low + np.maximum(alarm - alarm[:, None], 0)
 
@@ -227,8 +187,7 @@ class Decision:
     ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
         """The lowest and the highest rank of each image's prediction set, from
         probabilities as the run gives them."""
-        if self.sets is None:
-            raise ValueError("the decision has no prediction sets.")
+        assert self.sets is not None
         return self.sets.apply(self.calibrated(probabilities))
 
     def describe(self) -> list[str]:
@@ -249,7 +208,10 @@ class Decision:
                 how += " on average" if self.guarantee else ""
             lines.append(how)
         if self.sets is not None:
-            lines.append(self.sets.describe())
+            lines.append(
+                f"sets of neighbouring ranks hold the true one for at least "
+                f"{100 * self.sets.coverage:g}% of images on average"
+            )
         return [*lines, f"probabilities at temperature {self.temperature:.3g}"]
 
     def to_json(self) -> dict[str, Any]:
@@ -262,19 +224,14 @@ class Decision:
         if not path.exists():
             return None
         plain = files.read_sealed(path, remedy=_AGAIN)
-        try:
-            decision = typed_json.from_plain(cls, plain)
-            if decision.ranks != tuple(ranks):
-                raise ValueError(
-                    f"it is about the ranks {', '.join(decision.ranks)}, but the run "
-                    f"has {', '.join(ranks)}"
-                )
-            return decision
-        except ValueError as error:
-            problem = str(error).rstrip(".")
+        decision = typed_json.from_plain(cls, plain)
+        if decision.ranks != tuple(ranks):
             raise ValueError(
-                f"{path} is no decision for this run: {problem}. {_AGAIN}"
-            ) from None
+                f"{path} is no decision for this run: it is about the ranks "
+                f"{', '.join(decision.ranks)}, but the run has {', '.join(ranks)}. "
+                f"{_AGAIN}"
+            )
+        return decision
 
 
 # --- choosing labels ---
@@ -327,18 +284,20 @@ def by_thresholds(
 # --- choosing thresholds ---
 
 
-def fit_thresholds(
+def fit_threshold(
     probabilities: Float[np.ndarray, "item rank"],
     true: Int[np.ndarray, "item"],
-    boundaries: Mapping[str, int],
-    max_missed: float | Mapping[str, float],
+    h: int,
+    max_missed: float,
     guarantee: bool = False,
-) -> dict[str, float]:
-    """The largest threshold at each boundary that misses few enough images.
+    *,
+    name: str = "the boundary",
+) -> float:
+    """The largest threshold at a boundary that misses few enough images.
 
-    Of the images given that are truly above a boundary, at most the share `max_missed`
-    is put below. The largest such threshold has the fewest false alarms. It lies
-    halfway between two probabilities that occur.
+    Of the images given that are truly above it, at most the share `max_missed` is put
+    below. The largest such threshold has the fewest false alarms. It lies halfway
+    between two probabilities that occur.
 
     With `guarantee`, conformal risk control: of n images above, k may be missed only
     if (k + 1) / (n + 1) <= max_missed. An image drawn like these is then missed with
@@ -348,37 +307,29 @@ def fit_thresholds(
     Args:
       probabilities: calibrated ones.
       true: index of the rank of each image.
-      boundaries: h by the name that errors use; thresholds are returned by that name.
-      max_missed: a share below 1, or one for each boundary; above 0 for a guarantee.
+      h: the boundary, that between ranks h and h + 1.
+      max_missed: a share below 1; above 0 for a guarantee.
       guarantee: whether chance is allowed for.
+      name: of the boundary, for errors.
     """
-    thresholds = {}
-    for name, h in boundaries.items():
-        share = max_missed[name] if isinstance(max_missed, Mapping) else max_missed
-        if not 0 <= share < 1 or (guarantee and not share):
-            raise ValueError(
-                f"the largest share that may be missed is {share}; give a number "
-                f"{'above' if guarantee else 'from'} 0 and below 1, such as 0.05."
-            )
-        scores = probability_above(probabilities, h)
-        above = np.sort(scores[true > h])
-        if not len(above):
-            raise ValueError(
-                f"no image is truly above {name}, so there is nothing to choose its "
-                "threshold by; name another boundary."
-            )
-        used = missed_shares(len(above), guarantee)
-        allowed = int(np.searchsorted(used, share, side="right")) - 1
-        if allowed < 0:
-            needed = conformal_sets.images_needed(1 - share)
-            raise ValueError(
-                f"to guarantee at most {100 * share:g}% missed at {name} takes at "
-                f"least {needed} images above it, but there are "
-                f"{len(above)}. With these, {math.ceil(1e4 / (len(above) + 1)) / 100:g}"
-                "% can be guaranteed; a larger data.calibration_fraction gives more."
-            )
-        thresholds[name] = just_below(float(above[allowed]), scores)
-    return thresholds
+    scores = probability_above(probabilities, h)
+    above = np.sort(scores[true > h])
+    count = len(above)
+    if not count:
+        raise ValueError(
+            f"no image is truly above {name}, so there is nothing to choose its "
+            "threshold by; name another boundary."
+        )
+    used = missed_shares(count, guarantee)
+    allowed = int(np.searchsorted(used, max_missed, side="right")) - 1
+    if allowed < 0:
+        raise ValueError(
+            f"to guarantee at most {100 * max_missed:g}% missed at {name} takes at "
+            f"least {conformal_sets.images_needed(1 - max_missed)} images above it, "
+            f"but there are {count}. With these, {math.ceil(1e4 / (count + 1)) / 100:g}"
+            "% can be guaranteed; a larger data.calibration_fraction gives more."
+        )
+    return just_below(float(above[allowed]), scores)
 
 
 def missed_shares(count: int, guarantee: bool) -> Float[np.ndarray, "missed"]:
@@ -408,12 +359,11 @@ def trade_off(
 
     Temperature and thresholds come from `val` alone.
     """
-    temperature, on_val, on_test = _at_temperature(val, test)
+    on_val, on_test = _at_temperature(val, test)
     rows = []
     for target in targets:
-        fitted = fit_thresholds(on_val, val.true, {"the boundary": h}, target)
-        threshold = fitted["the boundary"]
-        rows.append(_on_test(target, threshold, temperature, h, test, on_test))
+        threshold = fit_threshold(on_val, val.true, h, target)
+        rows.append(_on_test(target, threshold, h, test, on_test))
     return rows
 
 
@@ -431,7 +381,7 @@ def at_accuracy(
       As `trade_off`, with the accuracy for `target`; `threshold` is None where the most
       probable rank is the best choice.
     """
-    temperature, on_val, on_test = _at_temperature(val, test)
+    on_val, on_test = _at_temperature(val, test)
     scores = probability_above(on_val, h)
     below, above = by_thresholds(on_val, {h: 1.0}), by_thresholds(on_val, {h: -1.0})
     falling = (just_below(float(score), scores) for score in np.unique(scores)[::-1])
@@ -446,17 +396,16 @@ def at_accuracy(
             best = cost, threshold
     if best is None:
         return None
-    return _on_test(accuracy, best[1], temperature, h, test, on_test)
+    return _on_test(accuracy, best[1], h, test, on_test)
 
 
 def _at_temperature(
     val: Predictions, test: Predictions
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """The temperature of validation data, and the probabilities of both at it."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Their probabilities at the temperature of validation data."""
     assert val.probabilities is not None and test.probabilities is not None
     temperature = fit_temperature(val.probabilities, val.true)
     return (
-        temperature,
         apply_temperature(val.probabilities, temperature),
         apply_temperature(test.probabilities, temperature),
     )
@@ -465,7 +414,6 @@ def _at_temperature(
 def _on_test(
     target: float,
     threshold: float | None,
-    temperature: float,
     h: int,
     test: Predictions,
     on_test: np.ndarray,
@@ -477,7 +425,7 @@ def _on_test(
     found = {name: scores[name] for name in ("accuracy", "mae", "qwk")}
     found |= {name: rates[name][h] for name in (missed, alarm)}
     known = {name: metrics.defined(value) for name, value in found.items()}
-    return TradeOff(float(target), threshold, temperature, **known)
+    return TradeOff(float(target), threshold, **known)
 
 
 # --- grades, as `predict` shows them ---
@@ -496,7 +444,7 @@ class Grades(NamedTuple):
 
 
 def grade(
-    output: predictions.MethodOutput,
+    output: Any,
     ranks: Sequence[str],
     decision: Decision | None,
 ) -> Grades:

@@ -25,9 +25,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def of_scores(
-    confusion: ArrayLike, boundaries: Sequence[str], *, seed: int = 0
-) -> dict[str, Any]:
+def of_scores(confusion: ArrayLike, boundaries: Sequence[str]) -> dict[str, Any]:
     """95% intervals of the scores of a confusion matrix, as `metrics` names them.
 
     Plain JSON: [low, high], or None where a score is not defined. Drawing again never
@@ -36,36 +34,24 @@ def of_scores(
     Args:
       confusion: counts, rows true, columns predicted.
       boundaries: their names, low to high; the rates of each are in "boundaries".
-      seed: of the draws.
     """
     counts = np.asarray(confusion, np.int64)
-    drawn = draws_of(counts, seed=seed)
-    total = int(counts.sum())
-    found: dict[str, Any] = {}
-    values = scores(counts)
-    for name, over in scores(drawn).items():
-        of = total if name in ("accuracy", "one_off_accuracy") else 0
-        found[name] = _as_json(percentiles(over), float(values[name]), of)
-    rates: dict[str, dict[str, Any]] = {name: {} for name in boundaries}
-    wholes = {name: of for name, (_, of) in boundary_counts(counts).items()}
-    values = boundary_rates(counts)
-    for name, over in boundary_rates(drawn).items():
-        for h, boundary in enumerate(boundaries):
-            of = int(wholes[name][h])
-            ends = percentiles(over[:, h])
-            rates[boundary][name] = _as_json(ends, float(values[name][h]), of)
-    return found | {"boundaries": rates}
-
-
-def bootstrap(confusion: ArrayLike, *, seed: int = 0) -> dict[str, Interval]:
-    """95% intervals of accuracy, mae, qwk, one_off_accuracy, macro_mae.
-
-    Args:
-      confusion: counts, rows true, columns predicted.
-      seed: of the draws.
-    """
-    drawn = draws_of(confusion, seed=seed)
-    return {name: percentiles(values) for name, values in scores(drawn).items()}
+    drawn, total = draws_of(counts), int(counts.sum())
+    values, over = scores(counts), scores(drawn)
+    wholes = {"accuracy": total, "one_off_accuracy": total}
+    found: dict[str, Any] = {
+        name: _as_json(over[name], values[name], wholes.get(name, 0)) for name in values
+    }
+    values, over = boundary_rates(counts), boundary_rates(drawn)
+    sizes = {name: of for name, (_, of) in boundary_counts(counts).items()}
+    found["boundaries"] = {
+        boundary: {
+            name: _as_json(over[name][:, h], values[name][h], int(sizes[name][h]))
+            for name in values
+        }
+        for h, boundary in enumerate(boundaries)
+    }
+    return found
 
 
 def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:
@@ -80,11 +66,11 @@ def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:
     return list(percentiles(np.concatenate(means) / count))
 
 
-def draws_of(confusion: ArrayLike, *, seed: int) -> np.ndarray:
+def draws_of(confusion: ArrayLike) -> np.ndarray:
     """[draw, rank, rank]: confusion matrices of as many images, drawn again."""
     counts = np.asarray(confusion, np.int64)
     total = counts.sum()
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = rng.multinomial(total, counts.ravel() / total, size=DRAWS)
     return drawn.reshape(DRAWS, *counts.shape)
 
@@ -159,10 +145,11 @@ def percentiles(values: np.ndarray) -> Interval:
     return Interval(float(low), float(high))
 
 
-def _as_json(ends: Interval, value: float, of: int) -> list[float] | None:
+def _as_json(drawn: np.ndarray, value: float, of: int) -> list[float] | None:
     """[low, high] of a value, which is a rate of `of` images unless that is 0."""
     if not math.isfinite(value):
         return None
+    ends = percentiles(drawn)
     if of and value in (0.0, 1.0):
         # Clopper and Pearson's, whose formula is short here.
         far = 1 - ((1 - LEVEL) / 2) ** (1 / of)
@@ -201,64 +188,38 @@ def variance_over_images(values: np.ndarray) -> float:
 def mean_by_fold(
     scores: Sequence[float], folds: Sequence[int | None]
 ) -> Sequence[float]:
-    """What `of_run_mean` and `of_run_difference` take of runs on several folds.
+    """What `of_run_mean` takes of runs on several folds: one mean per fold.
 
-    Runs on one fold share its images, so that they are not independent: one mean per
-    fold. Of runs on one fold alone, or without folds, the scores as they are.
-
-    Args:
-      scores: one per run.
-      folds: of the runs.
+    Runs on one fold share its images, so that they are not independent. Of runs on one
+    fold alone, or without folds, the scores as they are.
     """
-    different = list(dict.fromkeys(folds))
-    if len(different) < 2:
+    by_fold: dict[int | None, list[float]] = {}
+    for score, fold in zip(scores, folds, strict=True):
+        by_fold.setdefault(fold, []).append(score)
+    if len(by_fold) < 2:
         return scores
-    return [
-        float(np.mean([s for s, of in zip(scores, folds, strict=True) if of == fold]))
-        for fold in different
-    ]
+    return [float(np.mean(some)) for some in by_fold.values()]
 
 
-def of_run_mean(scores: Sequence[float], images_variance: float) -> Interval:
-    """95% interval of the mean of runs; of one run it is over images only.
+def of_run_mean(
+    scores: Sequence[float], images_variance: float, minus: Sequence[float] = ()
+) -> Interval:
+    """95% interval of the mean of runs, or of its difference from that of other runs.
 
     Args:
-      scores: one per run.
-      images_variance: as `variance_over_images` gives it; 0 where the runs had other
-        test images each, so that the spread over runs holds that part too.
+      scores: one per run; of a single one, the interval is over images only.
+      images_variance: of the mean or the difference, as `variance_over_images` gives
+        it; 0 where the runs had other test images each, so that the spread over runs
+        holds that part too.
+      minus: scores of the other runs; seeds are not paired.
     """
-    mean, count = float(np.mean(scores)), len(scores)
-    over_seeds = [_of_seeds(scores)] if count > 1 else []
-    return _student(mean, over_seeds, images_variance)
-
-
-def of_run_difference(
-    first: Sequence[float], second: Sequence[float], images_variance: float
-) -> Interval:
-    """95% interval of the mean of one list of runs minus that of another.
-
-    Args:
-      first: scores, one per run.
-      second: likewise; seeds are not paired.
-      images_variance: of that difference, over other test images; 0 as for
-        `of_run_mean`.
-    """
-    difference = float(np.mean(first)) - float(np.mean(second))
-    over_seeds = [_of_seeds(scores) for scores in (first, second) if len(scores) > 1]
-    return _student(difference, over_seeds, images_variance)
-
-
-def _of_seeds(scores: Sequence[float]) -> tuple[float, int]:
-    """Variance of the mean over other seeds, and its degrees of freedom."""
-    return float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1
-
-
-def _student(
-    centre: float, over_seeds: Sequence[tuple[float, int]], images_variance: float
-) -> Interval:
-    """Around a centre whose variance is a sum of parts; the images' part is known."""
     from scipy import special  # late; and not stats, which takes a second
 
+    over_seeds = [
+        (float(np.var(some, ddof=1)) / len(some), len(some) - 1)
+        for some in (scores, minus)
+        if len(some) > 1
+    ]
     total = sum(variance for variance, _ in over_seeds) + images_variance
     if not math.isfinite(total) or not (over_seeds or images_variance):
         return Interval(math.nan, math.nan)
@@ -271,4 +232,5 @@ def _student(
         else float(special.ndtri(quantile))
     )
     half = factor * math.sqrt(total)
+    centre = float(np.mean(scores)) - (float(np.mean(minus)) if len(minus) else 0.0)
     return Interval(centre - half, centre + half)

@@ -63,16 +63,8 @@ def ordinal_metrics(
       `confusion` (rows true, columns predicted) and `boundaries` by name
       (see `_boundaries`).
     """
-    ranks = [str(rank) for rank in ranks]
-    if len(set(ranks)) != len(ranks):
-        raise ValueError(f"rank names must differ from one another, got {ranks}.")
     true = _checked_labels("true", true, len(ranks))
     predicted = _checked_labels("predicted", predicted, len(ranks))
-    if len(true) != len(predicted):
-        raise ValueError(
-            f"true has {len(true)} labels and predicted {len(predicted)}; "
-            "give one prediction for each sample."
-        )
 
     confusion = confusion_matrix(true, predicted, len(ranks))
     sizes = confusion.sum(axis=1)  # [rank], truly in it
@@ -203,17 +195,13 @@ def checked_probabilities(
 ) -> np.ndarray:
     """Probabilities [sample, rank] as float64, or ValueError."""
     p = np.asarray(probabilities, np.float64)
-    if p.shape != (len(true), num_ranks) or not len(p):
+    sums = p.sum(-1)
+    is_right = p.shape == (len(true), num_ranks) and (p >= 0).all()
+    if not is_right or not np.allclose(sums, 1, atol=1e-2):
         raise ValueError(
-            f"probabilities have shape {p.shape}; wanted one row per sample and one "
-            f"column per rank, {(len(true), num_ranks)}, and at least one sample."
-        )
-    sums = p.sum(axis=1)
-    if not (np.all(p >= 0) and np.allclose(sums, 1, atol=1e-2)):
-        raise ValueError(
-            "probabilities must be at least 0 and each row must sum to 1; got values "
-            f"from {p.min():.4g} to {p.max():.4g} and sums from {sums.min():.4g} to "
-            f"{sums.max():.4g}. Are they logits?"
+            f"probabilities have shape {p.shape} and rows that sum to {sums.min():.4g} "
+            f"up to {sums.max():.4g}; wanted {(len(true), num_ranks)}, numbers of at "
+            "least 0, and rows that sum to 1. Are they logits?"
         )
     return p
 
@@ -234,20 +222,11 @@ def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float
 
 def _checked_labels(name: str, labels: ArrayLike, num_ranks: int) -> np.ndarray:
     labels = np.asarray(labels)
-    if labels.ndim != 1:
+    is_index = labels.ndim == 1 and labels.size and labels.dtype.kind in "iu"
+    if not is_index or labels.min() < 0 or labels.max() >= num_ranks:
         raise ValueError(
-            f"{name} has shape {labels.shape}; wanted one label per sample."
-        )
-    if labels.size == 0:
-        raise ValueError(f"{name} is empty; metrics need at least one sample.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
-            f"{name} has dtype {labels.dtype}; wanted integers, the index of a rank."
-        )
-    if labels.min() < 0 or labels.max() >= num_ranks:
-        raise ValueError(
-            f"{name} has labels from {labels.min()} to {labels.max()}; with "
-            f"{num_ranks} ranks they must lie in 0 .. {num_ranks - 1}."
+            f"{name} has shape {labels.shape} and dtype {labels.dtype}; wanted one "
+            f"integer in 0 .. {num_ranks - 1} for each sample, and at least one sample."
         )
     return labels.astype(np.int64)  # differences of unsigned labels would wrap round
 

@@ -4,7 +4,7 @@ import csv
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,24 +16,10 @@ from cloc_jax.scoring.results import RunResults
 NAME = "predictions.csv"
 
 
-# --- what a method returns ---
+# --- what a method returns: a `methods.Prediction`, or whatever has its fields ---
 
 
-@runtime_checkable
-class MethodOutput(Protocol):
-    """What `methods.Prediction` holds, for those who do not import methods."""
-
-    @property
-    def label(self) -> Any: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def above(self) -> Any: ...
-    @property
-    def probabilities(self) -> Any: ...
-
-
-def rank_probabilities(output: MethodOutput) -> Float[np.ndarray, "item rank"] | None:
+def rank_probabilities(output: Any) -> Float[np.ndarray, "item rank"] | None:
     """Probabilities [item, rank]; None where a method gives labels only."""
     if output.probabilities is not None:
         return np.asarray(output.probabilities)
@@ -57,7 +43,7 @@ def from_above(
 
 
 def expected_rank(
-    output: MethodOutput, probabilities: Float[np.ndarray, "item rank"] | None
+    output: Any, probabilities: Float[np.ndarray, "item rank"] | None
 ) -> Float[np.ndarray, " item"]:
     """The rank that a method expects: its own value, else the mean of the ranks."""
     if output.value is not None:
@@ -67,9 +53,7 @@ def expected_rank(
     return probabilities @ np.arange(probabilities.shape[1])
 
 
-def score(
-    output: MethodOutput, labels: np.ndarray, ranks: Sequence[str]
-) -> dict[str, Any]:
+def score(output: Any, labels: np.ndarray, ranks: Sequence[str]) -> dict[str, Any]:
     """Metrics of a method's output; see `metrics.ordinal_metrics`."""
     return metrics.ordinal_metrics(
         labels, output.label, ranks, rank_probabilities(output), output.value

@@ -30,18 +30,6 @@ class BoundaryRates:
 
 
 @dataclasses.dataclass(frozen=True)
-class BoundaryIntervals:
-    """Intervals of the rates at one boundary."""
-
-    error_rate: Ends = None
-    missed_rate: Ends = None
-    false_alarm_rate: Ends = None
-    crossing_rate: Ends = None
-    crossing_missed_rate: Ends = None
-    crossing_false_alarm_rate: Ends = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Intervals:
     """Intervals of the scores of a split."""
 
@@ -50,7 +38,8 @@ class Intervals:
     qwk: Ends = None
     one_off_accuracy: Ends = None
     macro_mae: Ends = None
-    boundaries: dict[str, BoundaryIntervals] = dataclasses.field(default_factory=dict)
+    # By boundary, of its `BoundaryRates`.
+    boundaries: dict[str, dict[str, Ends]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +108,6 @@ class TradeOff:
 
     target: float
     threshold: float | None
-    temperature: float
     accuracy: float | None
     mae: float | None
     qwk: float | None
@@ -188,11 +176,10 @@ def are_margins_unmet(violated: Mapping[str, float | None]) -> bool:
 
 def read_results(folder: RunFolder) -> RunResults:
     """The results of a finished run; Damaged where they are not as written."""
+    plain = folder.read_metrics()
     try:
-        return RunResults.from_json(folder.read_metrics())
+        return RunResults.from_json(plain)
     except ValueError as error:
-        if isinstance(error, Damaged):
-            raise
         remedy = f"`launch.py evaluate --run={folder.path}` makes it again."
         raise Damaged(folder.metrics, str(error), remedy) from None
 

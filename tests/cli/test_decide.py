@@ -61,7 +61,7 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     temperature = decisions.fit_temperature(val.probabilities, val.true)
     assert decision.temperature == temperature > 1.5  # it was too sure
     at = decisions.apply_temperature(val.probabilities, temperature)
-    fitted = decisions.fit_thresholds(at, val.true, {"1|2": 1}, 0.05)
+    fitted = {"1|2": decisions.fit_threshold(at, val.true, 1, 0.05)}
     assert decision.thresholds == fitted and not decision.guarantee
     # Other test images, same decision.
     rows = (run.path / predictions.NAME).read_text().splitlines()

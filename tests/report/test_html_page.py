@@ -174,7 +174,7 @@ def test_every_headline_has_its_interval(tmp_path):
     ]
     rates, rate_ends = test.boundaries["1|2"], ends.boundaries["1|2"]
     assert page.row("1|2", 5)[1][1:] == [
-        f"{100 * getattr(rates, name):.1f}% {percents(getattr(rate_ends, name))}"
+        f"{100 * getattr(rates, name):.1f}% {percents(rate_ends[name])}"
         for name in (
             "missed_rate",
             "false_alarm_rate",

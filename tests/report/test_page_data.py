@@ -83,10 +83,9 @@ def test_every_share_leads_to_the_threshold_that_is_fitted_for_it(make, guarante
         middle = (shares[1:] + shares[:-1]) / 2
         for share in [*shares, *middle, 0.999]:
             step = np.flatnonzero(shares <= share)[-1]
-            wanted = {"b": h}
             if share == 0 and guarantee:
                 continue
-            fit = decisions.fit_thresholds(fitted, true, wanted, share, guarantee)["b"]
+            fit = decisions.fit_threshold(fitted, true, h, share, guarantee)
             assert thresholds[step] == fit
             assert (step < passed).tolist() == (above > fit).tolist()
 

@@ -85,23 +85,6 @@ def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
     assert np.mean(shares) < coverage + 1 / (count + 1) + 4 * error
 
 
-def test_single_slices_vary_as_much_as_is_said():
-    p, true = drawn(0, count=200_000, spread=1.0)
-    parts = np.split(np.random.default_rng(2).permutation(len(true)), 1000)
-    shares = conformal_sets.share_before(p)[np.arange(len(true)), true]
-    low, high = conformal_sets.fit(p[:200], true[:200], 0.9).over_slices()
-    coverage = [
-        np.mean(shares <= conformal_sets.fit(p[part], true[part], 0.9).level)
-        for part in parts
-    ]
-    assert 0.85 < low < 0.9 < high < 0.95
-    assert (
-        0.92
-        < np.mean((low <= np.array(coverage)) & (np.array(coverage) <= high))
-        < 0.98
-    )
-
-
 def test_coverage_on_fresh_images_lies_in_its_binomial_interval():
     p, true = drawn(5, count=8000)
     sets = conformal_sets.fit(p[:4000], true[:4000], 0.9)
@@ -115,9 +98,7 @@ def test_coverage_on_fresh_images_lies_in_its_binomial_interval():
     assert [found.images for found in by_rank] == np.bincount(true[4000:]).tolist()
     mean = sum(found.mean_size * found.images for found in by_rank) / 4000
     assert mean == pytest.approx(overall.mean_size)
-    counts = conformal_sets.size_counts(low, high, 5)
-    assert sum(counts) == 4000
-    assert np.dot(counts, np.arange(1, 6)) / 4000 == pytest.approx(overall.mean_size)
+    assert np.mean(high - low + 1) == pytest.approx(overall.mean_size)
 
 
 def test_a_rank_without_images_has_no_coverage():
@@ -137,13 +118,6 @@ def test_how_many_images_a_coverage_takes(coverage, needed):
     if needed > 1:
         with pytest.raises(ValueError, match=f"at least {needed} calibration images"):
             conformal_sets.fit(p[1:], true[1:], coverage)
-
-
-@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 90.0])
-def test_a_coverage_is_a_share(coverage):
-    p, true = drawn(0, count=20)
-    with pytest.raises(ValueError, match="between 0 and 1, such as 0.9"):
-        conformal_sets.fit(p, true, coverage)
 
 
 def test_sets_are_written_in_words():

@@ -38,34 +38,31 @@ def test_bootstrap_is_that_of_images_drawn_one_by_one():
         some = rng.integers(0, len(true), len(true))
         slow.append(metrics.ordinal_metrics(true[some], predicted[some], RANKS)["qwk"])
     confusion = metrics.ordinal_metrics(true, predicted, RANKS)["confusion"]
-    low, high = intervals.bootstrap(confusion)["qwk"]
+    low, high = intervals.of_scores(confusion, metrics.boundary_names(RANKS))["qwk"]
     # Both ends are estimates; 600 draws leave about a tenth of the width.
     assert np.quantile(slow, [0.025, 0.975]) == pytest.approx(
         [low, high], abs=(high - low) / 7
     )
 
 
-def bootstrap_boundary(confusion, h):
-    """Intervals of the rates at one boundary, by the draws of `bootstrap`."""
-    rates = metrics.boundary_rates(intervals.draws_of(confusion, seed=0))
-    return {name: intervals.percentiles(all_[:, h]) for name, all_ in rates.items()}
-
-
-def test_intervals_of_all_scores_are_the_bootstraps():
+def test_intervals_of_all_scores_are_of_the_same_draws():
     true, predicted = labels(0)
     whole = metrics.ordinal_metrics(true, predicted, RANKS)
     names = metrics.boundary_names(RANKS)
     found = intervals.of_scores(whole["confusion"], names)
     rates = found.pop("boundaries")
-    for name, ends in intervals.bootstrap(whole["confusion"]).items():
-        assert found[name] == list(ends)
-        assert ends.low < whole[name] < ends.high
+    drawn = intervals.draws_of(whole["confusion"])
+    for name, values in metrics.scores(drawn).items():
+        low, high = found[name]
+        assert (low, high) == intervals.percentiles(values)
+        assert low < whole[name] < high
     assert list(rates) == names
+    of_boundaries = metrics.boundary_rates(drawn)
     for h, boundary in enumerate(names):
-        of_boundary = bootstrap_boundary(whole["confusion"], h)
-        assert rates[boundary].keys() == of_boundary.keys()
-        for name, ends in of_boundary.items():
+        assert rates[boundary].keys() == of_boundaries.keys()
+        for name, values in of_boundaries.items():
             if 0 < whole["boundaries"][boundary][name] < 1:
+                ends = intervals.percentiles(values[:, h])
                 assert rates[boundary][name] == list(ends), name
 
 
@@ -84,18 +81,11 @@ def test_intervals_at_the_ends_and_of_nothing_are_strict_json():
     assert intervals.of_scores([[5, 0], [0, 0]], ["a|b"])["qwk"] is None
 
 
-def test_undefined_is_nan_not_an_error():
-    ends = bootstrap_boundary([[5, 0], [0, 0]], 0)
-    assert np.isnan(ends["crossing_missed_rate"].low)
-    assert ends["crossing_false_alarm_rate"] == (0, 0)
-    assert np.isnan(intervals.bootstrap([[5, 0], [0, 0]])["qwk"].low)
-    assert np.isnan(intervals.binomial(0, 0)).all()
-
-
 def test_binomial_by_textbook_values():
     # Clopper-Pearson of 0 and of 5 in 10.
     assert intervals.binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
     assert intervals.binomial(5, 10) == pytest.approx((0.1871, 0.8129), abs=1e-4)
+    assert np.isnan(intervals.binomial(0, 0)).all()
 
 
 def test_redrawn_is_drawing_runs_and_images_one_by_one():
@@ -165,6 +155,10 @@ def test_without_images_it_is_student_s():
     # t of two degrees of freedom is 4.3027; the standard error of 1, 2, 3 is 0.5774.
     found = intervals.of_run_mean([1.0, 2.0, 3.0], 0.0)
     assert found == pytest.approx((-0.4841, 4.4841), abs=1e-4)
+    # Minus other runs, whose variance is as large: four degrees of freedom, 2.7764.
+    apart = intervals.of_run_mean([1.0, 2.0, 3.0], 0.0, minus=[4.0, 5.0, 6.0])
+    half = 2.7764 * 0.5774 * math.sqrt(2)
+    assert apart == pytest.approx((-3 - half, -3 + half), abs=1e-3)
 
 
 def test_of_one_run_it_is_that_of_its_images():
