@@ -1,9 +1,8 @@
 """What is decided from probabilities, and how far they hold.
 
-First a temperature T turns probabilities p into p**(1 / T), made to sum to 1: what
-dividing the logits by T does. It changes how sure a run is, never which rank is most
-probable. Then labels are chosen by what a mistake costs, in place of the most probable
-rank.
+A temperature T turns probabilities p into p**(1 / T), made to sum to 1, as dividing the
+logits by T does: it changes how sure a run is, not which rank is most probable. Labels
+are then chosen by what a mistake costs, in place of the most probable rank.
 
 A boundary h lies between ranks h and h + 1. An image is *missed* there if it is truly
 above and put below, however far; the other way round it is a *false alarm*. Everything
@@ -99,8 +98,7 @@ def reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list
     fewer bins where there are fewer images.
 
     Args:
-      predicted: [item], the probability of the event, such as that the image lies above
-        a boundary or that its most probable rank is right.
+      predicted: [item], the probability of the event, such as of an image above 1|2.
       came_true: [item], whether it did.
       bins: how many.
     """
@@ -108,14 +106,8 @@ def reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list
     found = []
     for part in np.array_split(order, min(bins, len(order))):
         right = int(came_true[part].sum())
-        found.append(
-            Bin(
-                float(predicted[part].mean()),
-                right / len(part),
-                intervals.binomial(right, len(part)),
-                len(part),
-            )
-        )
+        mean, ends = predicted[part].mean(), intervals.binomial(right, len(part))
+        found.append(Bin(float(mean), right / len(part), ends, len(part)))
     return found
 
 
@@ -227,9 +219,8 @@ class Decision:
         decision = typed_json.from_plain(cls, plain)
         if decision.ranks != tuple(ranks):
             raise ValueError(
-                f"{path} is no decision for this run: it is about the ranks "
-                f"{', '.join(decision.ranks)}, but the run has {', '.join(ranks)}. "
-                f"{_AGAIN}"
+                f"{path} is about the ranks {', '.join(decision.ranks)}, but the run "
+                f"has {', '.join(ranks)}. {_AGAIN}"
             )
         return decision
 
@@ -360,11 +351,8 @@ def trade_off(
     Temperature and thresholds come from `val` alone.
     """
     on_val, on_test = _at_temperature(val, test)
-    rows = []
-    for target in targets:
-        threshold = fit_threshold(on_val, val.true, h, target)
-        rows.append(_on_test(target, threshold, h, test, on_test))
-    return rows
+    fitted = {target: fit_threshold(on_val, val.true, h, target) for target in targets}
+    return [_on_test(target, t, h, test, on_test) for target, t in fitted.items()]
 
 
 def at_accuracy(
@@ -372,14 +360,9 @@ def at_accuracy(
 ) -> TradeOff | None:
     """The fewest images missed at a boundary while validation accuracy is kept.
 
-    Looks at all thresholds, and at none: the most probable rank. Of those with which
-    `val` has at least the given accuracy, the one that misses least there is taken; of
-    several such the one with the best accuracy, then the largest threshold. Nothing,
-    None, where no choice has it.
-
-    Returns:
-      As `trade_off`, with the accuracy for `target`; `threshold` is None where the most
-      probable rank is the best choice.
+    Looks at no threshold, the most probable rank, and at all of them. Of those with
+    which `val` has the accuracy, the one that misses least there is taken; of several
+    such the most accurate one, then the largest. None where no choice has it.
     """
     on_val, on_test = _at_temperature(val, test)
     scores = probability_above(on_val, h)

@@ -118,12 +118,10 @@ class ExportedModel:
 
 def check(folder: pathlib.Path) -> None:
     """ValueError where a file is not what `export` wrote, or is missing."""
-    if not (folder / files.SEAL).is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no exported model: there is no {files.SEAL} in it. "
-            "`python launch.py export --run=DIR --to=OUT` makes one."
-        )
-    remedy = "Copy or download the folder again, or export the run again."
+    remedy = (
+        "`launch.py export --run=DIR --to=OUT` writes an exported model; copy or "
+        "download all of its folder again."
+    )
     files.check_folder(folder, remedy=remedy)
 
 

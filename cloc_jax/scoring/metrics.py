@@ -175,19 +175,9 @@ def _boundaries(confusion: np.ndarray) -> list[dict[str, float | int | None]]:
 def _value_errors(
     true: np.ndarray, values: np.ndarray, sizes: np.ndarray
 ) -> dict[str, float]:
-    errors = absolute_errors(true, values)
+    errors = np.abs(values - true)
     by_rank = np.bincount(true, errors, len(sizes))[sizes > 0] / sizes[sizes > 0]
     return {"mae": float(errors.mean()), "macro_mae": float(by_rank.mean())}
-
-
-def absolute_errors(true: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """How far each value is from the true rank."""
-    if values.shape != true.shape or not np.isfinite(values).all():
-        raise ValueError(
-            f"values have shape {values.shape}; wanted one finite number for each of "
-            f"the {len(true)} samples."
-        )
-    return np.abs(values - true)
 
 
 def checked_probabilities(

@@ -37,8 +37,7 @@ def from_above(
     rank's probability is negative.
     """
     falling = np.minimum.accumulate(np.clip(above.astype(np.float64), 0, 1), axis=1)
-    ends = np.ones((len(above), 1)), np.zeros((len(above), 1))
-    bounded = np.concatenate([ends[0], falling, ends[1]], axis=1)
+    bounded = np.pad(falling, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
     return bounded[:, :-1] - bounded[:, 1:]
 
 

@@ -138,7 +138,7 @@ def _scores(
 def _intervals(scores: SplitScores, found: predictions.Predictions) -> Intervals:
     ends = intervals.of_scores(scores.confusion, list(scores.boundaries))
     if found.values is not None:
-        errors = metrics.absolute_errors(found.true, found.values)
+        errors = np.abs(found.values - found.true)
         ends["mae"] = intervals.of_mean(errors)
         ends.pop("macro_mae")  # of labels, which is not what is reported
     return typed_json.from_plain(Intervals, ends)

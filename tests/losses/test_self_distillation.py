@@ -107,16 +107,6 @@ def test_center_leaves_padding_out():
     np.testing.assert_allclose(none, b["center"], rtol=1e-6)
 
 
-def test_center_over_devices():
-    b = arrays()
-
-    def function(b, where):
-        center = dino_center(b["teacher"].reshape(-1, 5), b["center"], momentum=0.9)
-        return jnp.sum(center * b["center"]) + 0 * jnp.sum(b["student"])
-
-    loss_checks.check_devices(loss_checks.Loss(function, AXES, CONSTANTS), b)
-
-
 @pytest.mark.parametrize("crops, rows", [(1, 8), (3, 32)])
 def test_rows_that_do_not_fit_are_refused(crops, rows):
     b = arrays()

@@ -18,18 +18,6 @@ def labels(seed, count=300):
     return true, np.clip(true + rng.integers(-1, 3, count), 0, 3)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_scores_are_those_of_metrics(seed):
-    true, predicted = labels(seed)
-    whole = metrics.ordinal_metrics(true, predicted, RANKS)
-    confusion = np.array(whole["confusion"])
-    for name, value in metrics.scores(confusion).items():
-        assert value == pytest.approx(whole[name], rel=1e-12), name
-    for h, boundary in enumerate(metrics.boundary_names(RANKS)):
-        for name, values in metrics.boundary_rates(confusion).items():
-            assert values[h] == pytest.approx(whole["boundaries"][boundary][name]), name
-
-
 def test_bootstrap_is_that_of_images_drawn_one_by_one():
     true, predicted = labels(0)
     rng = np.random.default_rng(1)
