@@ -255,11 +255,25 @@ def test_float32_keeps_its_digits_when_almost_every_margin_is_met():
     z = np.zeros((2048, 16))
     z[:, 0], z[:, 1] = np.cos(0.5 * y), np.sin(0.5 * y)
     z = (z + rng.normal(size=z.shape) * 0.016).astype(np.float32)
-    got, _ = sorted_gradients(z, m, y)
-    want = reduce_slowly(anchor_loop(z, y, m)[0], y, "mean")
+    got, (grad_z, grad_m) = sorted_gradients(z, m, y)
+    hinges, slopes = anchor_loop(z, y, m)
+    want = reduce_slowly(hinges, y, "mean")
     random = rng.normal(size=z.shape).astype(np.float32)
     assert 0 < want < 1e-3 * sorted_gradients(random, m, y)[0]
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+    positives, negatives = counts(y)
+    slopes = slopes / (positives * negatives).sum()
+    lengths = np.linalg.norm(z.astype(np.float64), axis=1, keepdims=True)
+    unit = z / lengths
+    want_z = (slopes + slopes.T) @ unit
+    want_z = (want_z - (want_z * unit).sum(1, keepdims=True) * unit) / lengths
+    is_low = y[:, None] <= np.arange(4)  # [sample, boundary]
+    across = is_low[:, None] != is_low[None]
+    want_m = (slopes[..., None] * across).sum((0, 1))
+    # A triplet less than a last digit from its margin may count or not.
+    np.testing.assert_allclose(grad_z, want_z, atol=1e-4 * abs(want_z).max())
+    np.testing.assert_allclose(grad_m, want_m, rtol=1e-4)
 
 
 def test_float32_keeps_its_digits_when_all_embeddings_are_one():
