@@ -16,7 +16,7 @@ from cloc_jax.paper.table_summaries import (
     TableSummary,
 )
 from cloc_jax.report import published
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics, predictions, results
 from cloc_jax.sweeps.plan import Plan
 from configs import idrid
@@ -152,7 +152,7 @@ def write_run(
     `settings` are those of its configuration, by dotted name.
     """
     folder.mkdir(parents=True)
-    scores = typed_json.from_plain(
+    scores = files.from_plain(
         results.SplitScores, metrics.ordinal_metrics(true, predicted, ranks)
     )
     worse = dataclasses.replace(scores, accuracy=scores.accuracy - 0.1, mae=0.9)

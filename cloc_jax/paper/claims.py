@@ -23,7 +23,7 @@ from cloc_jax.paper.table_summaries import (
     About,
     TableSummary,
 )
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals
 
 # How a page begins, by which it is known when it is written again.
@@ -341,7 +341,7 @@ def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
     try:
         if path.name != KEPT:
             plain = {"studies": [plain]}
-        for study in typed_json.from_plain(KeptStudies, plain).studies:
+        for study in files.from_plain(KeptStudies, plain).studies:
             data = _data(study.dataset, study)
             for evidence in study.evidence:
                 if evidence.claim not in CLAIMS:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -124,7 +124,7 @@ def finish(
     """
     from cloc_jax.report import evaluation
 
-    plain = typed_json.to_plain(study)
+    plain = files.to_plain(study)
     if draw:
         draw(folder / f"{PICTURES.get(name, name)}.png", plain)
     files.write_sealed(folder / f"{name}.json", plain)

@@ -25,7 +25,7 @@ from cloc_jax.paper.table_summaries import (
     TableSummary,
 )
 from cloc_jax.report import published
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, results
@@ -307,7 +307,7 @@ def train(planned: Planned, folder: pathlib.Path, options: Options) -> dict[str,
 
 def _list_planned(planned: Planned, folder: pathlib.Path) -> None:
     """Notes the runs of a command, in a file of its own: several may be at work."""
-    runs = typed_json.to_plain(list(planned.listed.values()))
+    runs = files.to_plain(list(planned.listed.values()))
     digest = hashlib.sha256(repr(runs).encode()).hexdigest()[:16]
     path = folder / LISTS / f"{digest}.json"
     if not path.exists():  # their age says which command was the first to list a run
@@ -362,7 +362,7 @@ def make_summaries(folder: pathlib.Path) -> list[TableSummary]:
         (folder / LISTS).glob("*.json"), key=lambda p: p.stat().st_mtime
     ):
         for plain in files.read_sealed(path, remedy=remedy)["runs"]:
-            run = typed_json.from_plain(ListedRun, plain)
+            run = files.from_plain(ListedRun, plain)
             listed.setdefault(run.name, run)
     groups: dict[tuple[str, str], list[ListedRun]] = {}
     for run in listed.values():

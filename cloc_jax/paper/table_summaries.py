@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics, predictions, results
 
@@ -176,7 +176,7 @@ def read_summary(path: pathlib.Path) -> TableSummary:
     """The summary in a file; Damaged where it is not one."""
     plain = files.read_sealed(path, remedy=REMEDY)
     try:
-        return typed_json.from_plain(TableSummary, plain)
+        return files.from_plain(TableSummary, plain)
     except ValueError as error:
         raise files.Damaged(path, str(error), REMEDY) from None
 
@@ -186,7 +186,7 @@ def write_summaries(found: Iterable[TableSummary], folder: pathlib.Path) -> None
     folder.mkdir(parents=True, exist_ok=True)
     for one in found:
         path = folder / f"{one.title}.json"
-        files.write_sealed(path, typed_json.to_plain(one))
+        files.write_sealed(path, files.to_plain(one))
 
 
 # --- several machines ---

@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from cloc_jax.runtime import typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals, metrics
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
@@ -56,7 +56,7 @@ def decided_scores(
     labels = decision.apply(test.probabilities)
     scores = metrics.ordinal_metrics(np.asarray(test.true), labels, ranks)
     ends = intervals.of_scores(scores["confusion"], list(scores["boundaries"]))
-    return typed_json.from_plain(SplitScores, scores | {"intervals": ends})
+    return files.from_plain(SplitScores, scores | {"intervals": ends})
 
 
 def _shown(value: float | None, ends: Sequence[float] | None) -> str:

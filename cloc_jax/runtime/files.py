@@ -1,12 +1,15 @@
 """Files that are whole or not there, checked when they are read, and never too large.
 
 Ours are written beside their place, then renamed. A JSON file carries a checksum of
-itself under one more key; a folder of arrays, once it is whole, gets a list of its
-files with theirs. `Damaged` names the file and what can be done about it. Files that a
-user names are opened only where they are regular ones, and unpacked up to a limit.
+itself under one more key, and is read as dataclasses, whose annotations it has to keep;
+a folder of arrays, once it is whole, gets a list of its files with their checksums.
+`Damaged` names the file and what can be done about it. Files that a user names are
+opened only where they are regular ones, and unpacked up to a limit.
 """
 
 import csv
+import dataclasses
+import functools
 import hashlib
 import io
 import itertools
@@ -14,9 +17,11 @@ import json
 import os
 import pathlib
 import stat
+import types
+import typing
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cloc_jax.runtime import errors
 
@@ -26,13 +31,7 @@ SEAL = "checksums.json"  # in a sealed folder
 
 MEBIBYTE = 2**20
 UNPACKED_LIMIT = 4 * 2**30  # bytes that one packed file may unpack to
-_KINDS = (
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISDIR, "a folder"),
-)
+T = TypeVar("T")
 
 
 class Damaged(ValueError):
@@ -150,6 +149,82 @@ def read_sealed(
     return value
 
 
+# --- JSON as dataclasses ---
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses as dicts and tuples as lists, all the way down."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields}
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[T], plain: Any, name: str = "") -> T:
+    """An instance of a dataclass from what `to_plain` made of it.
+
+    Fields that are missing get their defaults; unknown ones are ignored, so that a file
+    may hold more than its reader needs.
+
+    Args:
+      kind: a dataclass whose fields are annotated with plain types, other dataclasses,
+        `list[…]`, `tuple[…, ...]`, `dict[str, …]` and unions with None of these.
+      plain: as read from JSON.
+      name: of the value, for messages.
+
+    Raises:
+      ValueError: naming the field whose value is not as annotated.
+    """
+    given = _checked(plain, Mapping, "an object", name or kind.__name__)
+    values = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        place = f"{name}.{field.name}" if name else field.name
+        if field.name in given:
+            annotation = _annotations(kind)[field.name]  # type: ignore[arg-type]
+            values[field.name] = _read(annotation, given[field.name], place)
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{place} is missing")
+    return kind(**values)
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(annotation: Any, value: Any, name: str) -> Any:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any or (value is None and type(None) in inner):
+        return value
+    if origin in (types.UnionType, typing.Union):
+        (only,) = [kind for kind in inner if kind is not type(None)]
+        return _read(only, value, name)
+    if dataclasses.is_dataclass(annotation):
+        return from_plain(typing.cast(type, annotation), value, name)
+    if origin in (list, tuple):
+        items = enumerate(_checked(value, list | tuple, "a list", name))
+        return origin([_read(inner[0], item, f"{name}[{i}]") for i, item in items])
+    if origin is dict:
+        pairs = _checked(value, Mapping, "an object", name).items()
+        return {key: _read(inner[1], item, f"{name}.{key}") for key, item in pairs}
+    if annotation is float and type(value) is int:
+        return float(value)
+    is_other = type(value) is not annotation  # True is no number
+    return _checked(value, () if is_other else annotation, annotation.__name__, name)
+
+
+def _checked(value: Any, kind: Any, words: str, name: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    text = repr(value)
+    shown = text if len(text) <= 40 else f"{text[:37]}..."
+    raise ValueError(f"{name} is {shown}, not {words}")
+
+
 # --- other files with checksums, and folders ---
 
 
@@ -216,23 +291,20 @@ def open_regular(
       NotRegularError: it is no regular file, or larger than that.
       OSError: it cannot be opened.
     """
-    _check_regular(path, os.stat(path))  # before opening, which may have effects
-    # Without waiting: it may have become a pipe since. Regular files never wait.
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    try:
-        status = os.fstat(file.fileno())
-        _check_regular(path, status)
-        if max_bytes and status.st_size > max_bytes:
-            size, limit = status.st_size / MEBIBYTE, max_bytes / MEBIBYTE
-            raise NotRegularError(
-                f"{path}: the file has {size:,.0f} MiB, more than the limit of "
-                f"{limit:,.0f} MiB that guards memory; make it smaller"
-                f"{f', or {raise_limit}' if raise_limit else ''}."
-            )
-    except BaseException:
-        file.close()
-        raise
-    return file
+    status = os.stat(path)  # before opening, which may have effects
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(
+            f"{path}: it is a folder, a named pipe, a socket or a device, and only "
+            "regular files are read; remove or copy it."
+        )
+    if max_bytes and status.st_size > max_bytes:
+        size, limit = status.st_size / MEBIBYTE, max_bytes / MEBIBYTE
+        raise NotRegularError(
+            f"{path}: the file has {size:,.0f} MiB, more than the limit of "
+            f"{limit:,.0f} MiB that guards memory; make it smaller"
+            f"{f', or {raise_limit}' if raise_limit else ''}."
+        )
+    return open(path, "rb")
 
 
 def read_regular(
@@ -242,16 +314,6 @@ def read_regular(
     with open_regular(path, max_bytes=max_bytes, raise_limit=raise_limit) as file:
         # A file that grows while it is read stays within the limit too.
         return file.read(max_bytes or -1)
-
-
-def _check_regular(path: str | pathlib.Path, status: os.stat_result) -> None:
-    if stat.S_ISREG(status.st_mode):
-        return
-    words = (word for is_one, word in _KINDS if is_one(status.st_mode))
-    raise NotRegularError(
-        f"{path}: it is {next(words, 'no regular file')}, and only regular files are "
-        "read; remove or copy it."
-    )
 
 
 def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:

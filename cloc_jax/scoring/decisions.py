@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.intervals import Interval
@@ -208,7 +208,7 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that `read` takes back."""
-        return typed_json.to_plain(self)
+        return files.to_plain(self)
 
     @classmethod
     def read(cls, path: pathlib.Path, ranks: Sequence[str]) -> "Decision | None":
@@ -216,7 +216,7 @@ class Decision:
         if not path.exists():
             return None
         plain = files.read_sealed(path, remedy=_AGAIN)
-        decision = typed_json.from_plain(cls, plain)
+        decision = files.from_plain(cls, plain)
         if decision.ranks != tuple(ranks):
             raise ValueError(
                 f"{path} is about the ranks {', '.join(decision.ranks)}, but the run "

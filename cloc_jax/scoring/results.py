@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from cloc_jax.runtime import typed_json
+from cloc_jax.runtime import files
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -148,7 +148,7 @@ class RunResults:
 
     def to_json(self) -> dict[str, Any]:
         """The content of metrics.json, without its checksum."""
-        plain = typed_json.to_plain(self)
+        plain = files.to_plain(self)
         return plain.pop("earlier") | {"margins": self.margins} | plain
 
     @classmethod
@@ -160,7 +160,7 @@ class RunResults:
             for key, value in plain.items()
             if key not in known and isinstance(value, Mapping)
         }
-        return typed_json.from_plain(cls, {**plain, "earlier": earlier})
+        return files.from_plain(cls, {**plain, "earlier": earlier})
 
 
 def are_margins_unmet(violated: Mapping[str, float | None]) -> bool:
@@ -222,7 +222,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The content of summary.json, without its checksum."""
-        plain = typed_json.to_plain(self)
+        plain = files.to_plain(self)
         for cell in plain["cells"]:
             for part in (cell, *cell["runs"]):
                 if part["test"] is None:

@@ -15,7 +15,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.config import default_config
-from cloc_jax.runtime import run_folder, typed_json
+from cloc_jax.runtime import files, run_folder
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.files import write_text
 from cloc_jax.scoring.results import Summary, SummaryCell
@@ -84,7 +84,7 @@ def to_json(chosen: Sequence[SummaryCell], choose: str, per: str) -> dict[str, A
         "choose": choose,
         "per": per,
         "chosen": [
-            {"settings": cell.settings, "val": typed_json.to_plain(cell.val[choose])}
+            {"settings": cell.settings, "val": files.to_plain(cell.val[choose])}
             | ({"per": cell.settings[per]} if per else {})
             for cell in chosen
         ],

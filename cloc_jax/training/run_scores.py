@@ -11,7 +11,7 @@ import numpy as np
 from cloc_jax import losses
 from cloc_jax.data.splits import CALIBRATION
 from cloc_jax.methods import Prediction
-from cloc_jax.runtime import environment, files, processes, typed_json
+from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
     decisions,
@@ -98,7 +98,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
             final[split] = dataclasses.replace(scores, intervals=ends)
     readouts = _readouts(run, ranks)
     stages = [
-        typed_json.from_plain(
+        files.from_plain(
             StageResult, run.folder.read_stage(stage.name) | {"title": stage.title}
         )
         for stage in parts.method.stages
@@ -119,7 +119,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         stages=stages,
         seconds=_seconds(stages),
         environment=environment.environment(),
-        order_score=typed_json.from_plain(OrderScore, order),
+        order_score=files.from_plain(OrderScore, order),
         expect=run.config.expect,
         trade_off=_trade_off(found, final["test"].crossing_rates(), parts.critical),
         violated=violated,
@@ -132,7 +132,7 @@ def _scores(
     prediction: Prediction, labels: np.ndarray, ranks: list[str]
 ) -> SplitScores:
     plain = predictions.score(prediction, labels, ranks)
-    return typed_json.from_plain(SplitScores, plain)
+    return files.from_plain(SplitScores, plain)
 
 
 def _intervals(scores: SplitScores, found: predictions.Predictions) -> Intervals:
@@ -141,7 +141,7 @@ def _intervals(scores: SplitScores, found: predictions.Predictions) -> Intervals
         errors = np.abs(found.values - found.true)
         ends["mae"] = intervals.of_mean(errors)
         ends.pop("macro_mae")  # of labels, which is not what is reported
-    return typed_json.from_plain(Intervals, ends)
+    return files.from_plain(Intervals, ends)
 
 
 def _readouts(run: TrainedRun, ranks: list[str]) -> dict[str, ReadoutValues]:

@@ -12,7 +12,7 @@ from paper_runs import ABOUT_STUDY, full, listed, write_run
 
 from cloc_jax.paper import claims, table_summaries
 from cloc_jax.paper.studies import Evidence, Study
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals
 
 RANKS = ["0", "1", "2"]
@@ -157,7 +157,7 @@ STUDY = Study(
 
 def write_study(folder, study=STUDY, name="collapse.json"):
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_sealed(folder / name, typed_json.to_plain(study))
+    files.write_sealed(folder / name, files.to_plain(study))
 
 
 def page(folder, target):
@@ -215,7 +215,7 @@ def test_a_row_names_the_commands_of_its_own_settings(tmp_path):
 def test_studies_beside_the_page_count_unless_their_command_ran_again(tmp_path):
     target = tmp_path / "claims.md"
     other = dataclasses.replace(STUDY, command="python launch.py other")
-    kept = {"studies": [typed_json.to_plain(STUDY), typed_json.to_plain(other)]}
+    kept = {"studies": [files.to_plain(STUDY), files.to_plain(other)]}
     files.write_sealed(tmp_path / "studies.json", kept)
     again = Evidence("precautions", "phase one", "1 of 3 fell.", "holds")
     write_study(tmp_path / "runs", dataclasses.replace(STUDY, evidence=(again,)))

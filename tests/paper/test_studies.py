@@ -9,7 +9,7 @@ from tiny_runs import clean
 from cloc_jax.config import default_config
 from cloc_jax.paper import claims, control, linear_probe, margins, studies
 from cloc_jax.report import figures
-from cloc_jax.runtime import files, typed_json
+from cloc_jax.runtime import files
 
 RANKS = ["0", "1", "2", "3"]
 NAMES = ["0|1", "1|2", "2|3"]
@@ -54,9 +54,9 @@ def test_control_finds_an_effect_that_is_there(tmp_path):
     score = study.settings["margin=0.9"].scores["accuracy"]
     assert score.difference == pytest.approx(0.07, abs=0.01)
     # It comes back from its file as it was.
-    files.write_sealed(tmp_path / "control.json", typed_json.to_plain(study))
+    files.write_sealed(tmp_path / "control.json", files.to_plain(study))
     plain = files.read_sealed(tmp_path / "control.json", remedy="")
-    assert typed_json.from_plain(control.ControlStudy, plain) == study
+    assert files.from_plain(control.ControlStudy, plain) == study
 
 
 def test_two_boundaries_are_judged_apart(tmp_path):
@@ -67,7 +67,7 @@ def test_two_boundaries_are_judged_apart(tmp_path):
     other = study.verdicts["2|3"]
     assert 0 < other.before < study.verdicts["1|2"].before
     assert study.sentence.count("Raising the margin") == 2
-    figures.control(tmp_path / "control.png", typed_json.to_plain(study))
+    figures.control(tmp_path / "control.png", files.to_plain(study))
     with Image.open(tmp_path / "control.png") as picture:
         assert picture.height > 1.3 * picture.width  # a row of panels each
 
@@ -249,9 +249,7 @@ def test_margins_that_follow_the_labels():
     # Three boundaries are too few for a rank correlation that is sure.
     assert (separability.claim, separability.verdict) == ("separability", "not shown")
     assert {one.claim for one in study.evidence} <= set(claims.CLAIMS)
-    assert typed_json.from_plain(margins.MarginStudy, typed_json.to_plain(study)) == (
-        study
-    )
+    assert files.from_plain(margins.MarginStudy, files.to_plain(study)) == (study)
 
 
 def test_a_command_is_shown_without_folders_of_this_machine(monkeypatch):

@@ -1,5 +1,6 @@
-"""Files: whole or not there, and every flipped bit is noticed."""
+"""Files: whole or not there, every flipped bit noticed, values as annotated."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -131,3 +132,48 @@ def test_a_sealed_folder(tmp_path):
     (folder / "d" / "array").unlink()
     with pytest.raises(Damaged, match="d/array is damaged: it is missing"):
         files.check_folder(folder, remedy="")
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    share: float | None
+    names: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    count: int
+    inner: dict[str, Inner]
+    rows: list[list[int]]
+    note: str = ""
+
+
+TYPED = Outer(3, {"1|2": Inner(0.5, ("a", "b")), "2|3": Inner(None)}, [[1, 2], []])
+
+
+def test_dataclasses_come_back():
+    plain = files.to_plain(TYPED)
+    assert plain["inner"]["1|2"] == {"share": 0.5, "names": ["a", "b"]}
+    assert files.from_plain(Outer, plain) == TYPED
+
+
+def test_whole_numbers_are_floats_and_more_is_ignored():
+    plain = {"count": 1, "inner": {"x": {"share": 1}}, "rows": [], "more": 2}
+    assert files.from_plain(Outer, plain).inner["x"].share == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"count": True}, "count is True, not int"),
+        ({"count": 1.5}, "count is 1.5, not int"),
+        ({"inner": {"1|2": {"share": "0.5"}}}, r"inner.1\|2.share is '0.5', not float"),
+        ({"inner": {"1|2": {}}}, r"inner.1\|2.share is missing"),
+        ({"inner": []}, "inner is \\[\\], not an object"),
+        ({"rows": [[1], 2]}, r"rows\[1\] is 2, not a list"),
+        ({"rows": [[1, None]]}, r"rows\[0\]\[1\] is None, not int"),
+    ],
+)
+def test_what_is_not_as_annotated_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        files.from_plain(Outer, files.to_plain(TYPED) | change)

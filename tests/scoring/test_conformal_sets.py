@@ -6,7 +6,7 @@ from drawn_probabilities import coarse, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloc_jax.runtime import typed_json
+from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, decisions, intervals
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
@@ -141,7 +141,7 @@ def test_a_decision_keeps_its_sets():
         },
     ):
         decision = Decision(RANKS, 2.0, sets=sets, **choice)
-        assert typed_json.from_plain(Decision, decision.to_json()) == decision
+        assert files.from_plain(Decision, decision.to_json()) == decision
         assert decision.chooses_labels == bool(choice)
         low, high = decision.apply_sets(p)
         at = sets.apply(decisions.apply_temperature(p, 2.0))

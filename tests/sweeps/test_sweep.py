@@ -12,7 +12,7 @@ from damage import flip
 from tiny_runs import clean, tiny
 
 from cloc_jax.report import evaluation
-from cloc_jax.runtime import typed_json
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring.results import Summary
 from cloc_jax.sweeps import executors, plan, sweep
@@ -90,7 +90,7 @@ def test_summary_is_the_mean_of_the_runs(swept, place):
     assert cell.test["mae"].std == pytest.approx(np.std(found, ddof=1))
     assert not cell.unfinished
     written = json.loads((place / "runs" / "summary.json").read_text())
-    assert typed_json.from_plain(Summary, written) == swept
+    assert files.from_plain(Summary, written) == swept
     with (place / "runs" / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
