@@ -1,4 +1,4 @@
-"""The folder of a run: what is where in it, and how it is written.
+"""The folder of a run: what is where in it, how it is written, and who may write.
 
 config.json        the resolved configuration
 dataset.json       ranks, sizes and a fingerprint of the images it was started with,
@@ -20,19 +20,34 @@ lock               who writes into the folder at the moment
 JSON files and rows of the history carry a checksum; stages/<name>/, trunk/<mark>/ and
 each checkpoint have a list of them, checksums.json. Everything is checked when it is
 read.
+
+The lock is the operating system's, on an open file, so a killed process leaves nothing
+that blocks. The file says who holds it, for the one that has to wait.
 """
 
+import contextlib
+import errno
 import io
 import json
+import os
 import pathlib
+import platform
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from cloc_jax.runtime import errors, files, run_lock
+from cloc_jax.runtime import errors, files
 
 REMEDY = "Put back a copy of it, or train the run again."  # of what was learned
+LOCK = "lock"
+# What file systems without locks answer; there, nothing is locked.
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 _SHOWN = 3  # names of changed images of each kind
+
+
+class InUse(OSError):
+    """Another process writes into the folder."""
 
 
 class RunFolder:
@@ -64,23 +79,63 @@ class RunFolder:
         """Where the model that a stage handed over lies."""
         return self.path / "stages" / name
 
-    def held(self, job: str, *, is_new: bool = False):
-        """A context in which no other process writes into the folder.
+    @contextlib.contextmanager
+    def held(self, job: str, *, is_new: bool = False) -> Iterator[None]:
+        """Lets no other process write into the folder meanwhile; InUse if one does.
 
-        With `is_new` the folder is made. InUse where another process holds it.
+        The same process may hold it several times. With `is_new` the folder is made,
+        and removed where nothing was written into it.
         """
-        return run_lock.held(self.path, job, is_new=is_new)
+        import filelock  # late: `launch.py --help` answers at once
+
+        missing = [
+            path for path in (self.path, *self.path.parents) if not path.exists()
+        ]
+        if is_new:
+            self.path.mkdir(parents=True, exist_ok=True)
+        path = self.path.resolve() / LOCK
+        lock = filelock.FileLock(path, timeout=0, is_singleton=True, thread_local=False)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise InUse(self._in_use()) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        is_first = lock.lock_counter <= 1
+        try:
+            if is_first:
+                _write_holder(path, job)
+            yield
+        finally:
+            if is_first:
+                path.unlink(missing_ok=True)  # while it is still locked
+            lock.release()
+            for made in missing if is_new else ():
+                with contextlib.suppress(OSError):  # it is not empty, as it should be
+                    made.rmdir()
+
+    def _in_use(self) -> str:
+        """Who holds the folder, as far as the lock's file says it, and what to do."""
+        try:
+            holder = json.loads((self.path / LOCK).read_text())
+            who = "process {pid} on {host} ({job}) has been".format(**holder)
+            who += f" writing into it since {holder['since']}"
+        except (OSError, ValueError, LookupError, TypeError):
+            who = "another process writes into it"
+        return (
+            f"{self.path} is in use: {who}. Wait until it ends or end it, or give "
+            "another --run folder."
+        )
 
     def check_new(self) -> None:
         """FileExistsError or OSError where a new run could not be written there."""
         if self.path.exists() and (not self.path.is_dir() or self._is_taken()):
-            names = (f"{self.path.name}-{n}" for n in range(2, 10**6))
-            others = (self.path.with_name(name) for name in names)
-            free = next(other for other in others if not other.exists())
             done = "a finished run" if self.metrics.exists() else "files"
             raise FileExistsError(
                 f"{self.path} already holds {done}. Continue it with --resume, start "
-                f"another with --run={free}, or move the folder away."
+                f"another with --run={files.unused_path(self.path)}, or move the "
+                "folder away."
             )
         errors.check_writable(self.path, "--run")
 
@@ -94,37 +149,28 @@ class RunFolder:
 
     def _is_taken(self) -> bool:
         """Whether there is more than an interrupted or failed start leaves."""
-        ours = (self.dataset, self.failed)
-        there = run_lock.leftovers(self.path)
+        ours = (self.path / LOCK, self.dataset, self.failed)
+        there = self.path.iterdir()
         return any(p not in ours and p.suffix != files.PART for p in there)
 
     def is_finished(self) -> bool:
         """Whether the run has results; Damaged where they cannot be read."""
         return self.metrics.is_file() and bool(self.read_metrics())
 
-    def check_same(
-        self,
-        config: dict[str, Any],
-        dataset: dict[str, Any],
-        saved_config: dict[str, Any],
-    ) -> None:
-        """ValueError where a run to be resumed had other settings or other images.
+    def check_settings(self, saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """ValueError where a run has other settings than those it is to go on with.
 
-        `saved_config` is the run's own as the current schema has it.
+        `saved` are the run's own as the current schema has them.
         """
-        changed = changed_settings(saved_config, config)
-        if changed:
+        if changed := changed_settings(saved, now):
             raise ValueError(
                 f"{self.path} was started with other settings: {'; '.join(changed)}. "
-                "Resume with the command that started it, or start another run with "
-                "another --run folder."
+                "Resume with the command that started it, or give another --run folder."
             )
-        self.check_images(dataset)
 
-    def check_images(self, dataset: dict[str, Any]) -> None:
+    def check_images(self, dataset: Mapping[str, Any]) -> None:
         """ValueError where the images are not those the run was started with."""
-        before = self.read_dataset()
-        if changes := changed_images(before, dataset):
+        if changes := changed_images(self.read_dataset(), dataset):
             raise ValueError(
                 f"the images have changed since {self.path} was started: {changes}. "
                 "Restore them or start another run; nothing was changed in this one."
@@ -241,16 +287,8 @@ class RunFolder:
         """The names of the stages that have ended."""
         return [path.stem for path in sorted(self.path.glob("stages/*.json"))]
 
-    def write_support(self, name: str, support: Mapping[str, Any]) -> None:
-        """Keeps what a stage's method needs besides its model to predict."""
-        import numpy as np  # late: `launch.py --help` answers at once
-
-        data = io.BytesIO()
-        np.savez(data, allow_pickle=False, **support)
-        files.write_bytes(self.stage(name).with_suffix(".npz"), data.getvalue())
-
     def read_support(self, name: str) -> dict[str, Any] | None:
-        """What `write_support` kept; None where the method needs nothing."""
+        """What the method needs besides its model; None for nothing."""
         path = self.stage(name).with_suffix(".npz")
         if not path.is_file():
             return None
@@ -259,30 +297,39 @@ class RunFolder:
     def write_stage(
         self,
         name: str,
-        *,
-        epochs: int,
-        steps: int,
-        rule: str,
-        reason: str,
-        seconds: float,
+        ended: Mapping[str, Any],
+        support: Mapping[str, Any] | None = None,
     ) -> None:
-        """Notes how a stage ended, beside the model that it handed over."""
+        """Notes how a stage ended, beside the model that it handed over.
+
+        `support` is what its method needs besides the model to predict.
+        """
+        import numpy as np  # late: `launch.py --help` answers at once
+
         path = self.stage(name).with_suffix(".json")
-        written = (self.stage(name) / files.SEAL, path.with_suffix(".npz"))
-        summary = {
-            "name": name,
-            "epochs": epochs,
-            "steps": steps,
-            "stop_rule": rule,
-            "stop_reason": reason,
-            "seconds": seconds,
-            "files": {
-                file.relative_to(path.parent).as_posix(): files.sha256(file)
-                for file in written
-                if file.is_file()
-            },
+        arrays = path.with_suffix(".npz")
+        if support is not None:
+            data = io.BytesIO()
+            np.savez(data, allow_pickle=False, **support)
+            files.write_bytes(arrays, data.getvalue())
+        written = (self.stage(name) / files.SEAL, arrays)
+        digests = {
+            file.relative_to(path.parent).as_posix(): files.sha256(file)
+            for file in written
+            if file.is_file()
         }
-        files.write_sealed(path, summary)
+        files.write_sealed(path, {"name": name, **ended, "files": digests})
+
+
+def _write_holder(path: pathlib.Path, job: str) -> None:
+    holder = {
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "job": job,
+    }
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without it
+        path.write_text(json.dumps(holder) + "\n")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -333,35 +380,25 @@ def changed_images(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     in each split, and `content`, a digest of each file by split and name, which is
     empty for drawn images.
     """
-    old, new = _by_name(before), _by_name(now)
-    parts = []
-    if old and new:
-        kept = [name for name in old if name in new]
-        parts = [
-            _some([n for n in kept if old[n][1] != new[n][1]], "with other content"),
-            _some([name for name in old if name not in new], "missing"),
-            _some([name for name in new if name not in old], "new"),
-            _some([n for n in kept if old[n][0] != new[n][0]], "in another split"),
-        ]
-    parts = [part for part in parts if part]
-    if before["images"] != now["images"]:
-        parts.append(f"it had {before['images']}, now there are {now['images']}")
-    if not parts and before["sha256"] != now["sha256"]:
-        return "names or labels differ"
-    return "; ".join(parts)
+    old, new = _digests(before), _digests(now)
+    parts = (
+        _some([n for n in old if new.get(n, old[n]) != old[n]], "with other content"),
+        _some(old.keys() - new.keys(), "missing"),
+        _some(new.keys() - old.keys(), "new"),
+    )
+    if found := "; ".join(filter(None, parts)):
+        return found
+    is_same = all(before[key] == now[key] for key in ("images", "sha256"))
+    return "" if is_same else "names, labels or splits differ"
 
 
-def _by_name(description: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Split and digest of each file."""
-    content: Mapping[str, Mapping[str, str]] = description.get("content") or {}
-    return {
-        name: (split, digest)
-        for split, digests in content.items()
-        for name, digest in digests.items()
-    }
+def _digests(description: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of each file by name."""
+    splits = (description.get("content") or {}).values()
+    return {name: digest for split in splits for name, digest in split.items()}
 
 
-def _some(names: list[str], what: str) -> str:
+def _some(names: Collection[str], what: str) -> str:
     if not names:
         return ""
     shown = ", ".join(sorted(names)[:_SHOWN]) + ", …" * (len(names) > _SHOWN)

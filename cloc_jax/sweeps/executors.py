@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloc_jax.runtime import environment, errors, files, processes, run_lock
+from cloc_jax.runtime import environment, errors, files, processes
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.run_folder import InUse, RunFolder
 from cloc_jax.sweeps.plan import Options, Plan, has_ended, is_held
 
 COMMANDS = "commands"  # folder beside the runs: a configuration and a log of each
@@ -168,7 +168,7 @@ def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
                 console.print(f"run {plan.name}", soft_wrap=True)
                 evaluation.complete_run(plan.config, run, resume=True, draws=False)
                 processes.wait(f"results of {plan.name}")
-            except run_lock.InUse as error:
+            except InUse as error:
                 console.print(f"waiting: {error}", soft_wrap=True)
                 held.append(plan)
             except errors.Interrupted:

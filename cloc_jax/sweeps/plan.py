@@ -17,8 +17,8 @@ from ml_collections.config_flags import config_path
 
 from cloc_jax.config import check_settings
 from cloc_jax.data import datasets
-from cloc_jax.runtime import files, run_lock
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime import files
+from cloc_jax.runtime.run_folder import InUse, RunFolder
 
 SEED, FOLD = "seed", "data.fold"
 
@@ -134,7 +134,7 @@ def is_held(path: pathlib.Path) -> bool:
     try:
         with RunFolder(path).held("sweep"):
             return False
-    except run_lock.InUse:
+    except InUse:
         return True
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from cloc_jax.runtime import files, run_folder
+from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
@@ -205,8 +205,4 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     before, now = run.read_config(), plan.config.to_dict()
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
-    if changed := run_folder.changed_settings(before, now):
-        raise ValueError(
-            f"{run.path} was made with other settings than this command's: "
-            f"{'; '.join(changed)}. Give another --run folder."
-        )
+    run.check_settings(before, now)

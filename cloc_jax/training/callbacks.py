@@ -144,16 +144,14 @@ def hand_over(
     checkpoint.save_model(folder.stage(name), state)
     if not processes.is_first():
         return
-    if support is not None:
-        folder.write_support(name, support)
-    folder.write_stage(
-        name,
-        epochs=record["epoch"],
-        steps=record["step"],
-        rule=record["rule"],
-        reason=record["reason"],
-        seconds=record["seconds"],
-    )
+    ended = {
+        "epochs": record["epoch"],
+        "steps": record["step"],
+        "stop_rule": record["rule"],
+        "stop_reason": record["reason"],
+        "seconds": record["seconds"],
+    }
+    folder.write_stage(name, ended, support)
 
 
 def _scalars(row: fit.Record) -> dict[str, float]:

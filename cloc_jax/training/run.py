@@ -41,7 +41,8 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     description = parts.describe()
     if resume:
         saved = saved_config(folder.read_config())
-        folder.check_same(config.to_dict(), description, saved.to_dict())
+        folder.check_settings(saved.to_dict(), config.to_dict())
+        folder.check_images(description)
         if _is_finished(folder):
             return False
     elif processes.is_first():

@@ -115,9 +115,8 @@ def write_run(path: pathlib.Path) -> None:
     for epoch in range(3):
         run.append_history({"epoch": epoch, "val": {"mae": 0.5}, "readouts": {}})
     (path / "stages").mkdir()
-    run.write_support("fit", {"bank": np.eye(3, dtype=np.float32)})
-    ended = {"epochs": 3, "steps": 9, "rule": "epochs", "reason": "3", "seconds": 1.0}
-    run.write_stage("fit", **ended)
+    ended = {"epochs": 3, "steps": 9, "stop_rule": "epochs", "seconds": 1.0}
+    run.write_stage("fit", ended, {"bank": np.eye(3, dtype=np.float32)})
     rng = np.random.default_rng(0)
     chances = rng.dirichlet(np.ones(3), 8)
     split = predictions.Predictions(

@@ -1,7 +1,12 @@
-"""The run folder: nothing overwritten, nothing half written, changes of images said."""
+"""The run folder: one writer, nothing overwritten, changes of images said."""
 
+import errno
+import fcntl
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import miniatures
 import numpy as np
@@ -11,7 +16,7 @@ from tiny_runs import of_folder
 
 from cloc_jax.cli import predict, show
 from cloc_jax.report import evaluation
-from cloc_jax.runtime.run_folder import RunFolder, changed_images
+from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
 from cloc_jax.training import run as training
 
@@ -33,18 +38,19 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
     run.create(config, DATASET)
     saved = run.read_config()
     assert saved["data"]["size"] == [3, 4]
-    run.check_same(config, DATASET, saved)  # tuples come back as lists, the same
+    run.check_settings(saved, config)  # tuples come back as lists, the same
     with pytest.raises(ValueError, match=r"config.data.size was \[3, 4\], is now"):
-        run.check_same(config | {"data": {"size": (3, 5)}}, DATASET, saved)
+        run.check_settings(saved, config | {"data": {"size": (3, 5)}})
     with pytest.raises(ValueError, match="config.mesh_of was None, is now 1"):
-        run.check_same(config | {"mesh_of": 1}, DATASET, saved)
-    run.check_same(config | {"mesh": {"devices": 4}}, DATASET, saved)  # may change
+        run.check_settings(saved, config | {"mesh_of": 1})
+    run.check_settings(saved, config | {"mesh": {"devices": 4}})  # may change
     other = {"name": "ce", "ce": {}, "dino": {"output": 9}}  # a method not used
-    run.check_same(config | {"method": other}, DATASET, saved)
+    run.check_settings(saved, config | {"method": other})
     with pytest.raises(ValueError, match="config.method.ce.x was None, is now 1"):
-        run.check_same(config | {"method": other | {"ce": {"x": 1}}}, DATASET, saved)
+        run.check_settings(saved, config | {"method": other | {"ce": {"x": 1}}})
+    run.check_images(DATASET)
     with pytest.raises(ValueError, match="images have changed"):
-        run.check_same(config, DATASET | {"sha256": "b"}, saved)
+        run.check_images(DATASET | {"sha256": "b"})
 
 
 def test_history_is_cut_to_the_checkpoint(tmp_path):
@@ -60,8 +66,11 @@ def test_history_is_cut_to_the_checkpoint(tmp_path):
 def test_support_comes_back_and_may_be_absent(tmp_path):
     run = RunFolder(tmp_path)
     (tmp_path / "stages").mkdir()
+    run.write_stage("final", {"seconds": 1.0})
     assert run.read_support("final") is None
-    run.write_support("final", {"bank": np.eye(3, dtype=np.float32), "k": np.int32(4)})
+    bank = {"bank": np.eye(3, dtype=np.float32), "k": np.int32(4)}
+    run.write_stage("final", {"seconds": 1.0}, bank)
+    assert run.read_stage("final") == {"name": "final", "seconds": 1.0}
     found = run.read_support("final")
     assert found.keys() == {"bank", "k"} and found["k"] == 4
     np.testing.assert_array_equal(found["bank"], np.eye(3))
@@ -93,37 +102,25 @@ BEFORE = {
 }
 
 
-def changed(**splits):
-    content = {s: BEFORE["content"][s] | splits.get(s, {}) for s in BEFORE["content"]}
-    content = {
-        s: {name: one for name, one in files.items() if one}
-        for s, files in content.items()
-    }
-    counts = {split: len(files) for split, files in content.items()}
-    names = [sorted(files) for files in content.values()]
-    mark = "a" if names == [list("abcd"), ["e"]] else "b"
-    return {"images": counts, "sha256": mark, "content": content}
+def with_train(**digests):
+    """The description where training images have other digests, or none."""
+    kept = BEFORE["content"]["train"] | digests
+    train = {name: digest for name, digest in kept.items() if digest}
+    return BEFORE | {"content": BEFORE["content"] | {"train": train}}
 
 
 @pytest.mark.parametrize(
     "now, wanted",
     [
-        (changed(), ""),
-        (changed(train={"b": "9"}), "1 image with other content (b)"),
+        (BEFORE, ""),
+        (with_train(b="9"), "1 image with other content (b)"),
         (
-            changed(train=dict.fromkeys("abcd", "9")),
+            with_train(**dict.fromkeys("abcd", "9")),
             "4 images with other content (a, b, c, …)",
         ),
-        (
-            changed(train={"a": "", "z": "9"}),
-            "1 image missing (a); 1 image new (z)",
-        ),
-        (
-            changed(train={"d": ""}, test={"d": "4"}),
-            "1 image in another split (d); it had {'train': 4, 'test': 1}, now there "
-            "are {'train': 3, 'test': 2}",
-        ),
-        (BEFORE | {"sha256": "b"}, "names or labels differ"),
+        (with_train(a="", z="9"), "1 image missing (a); 1 image new (z)"),
+        (BEFORE | {"sha256": "b"}, "names, labels or splits differ"),
+        (BEFORE | {"images": {"train": 5}}, "names, labels or splits differ"),
     ],
 )
 def test_what_changed(now, wanted):
@@ -138,9 +135,10 @@ def own_images(tmp_path, monkeypatch):
     return of_folder(root)
 
 
-def paint_grey(root):
-    for level, path in enumerate(root.rglob("*.png")):  # no two are alike
-        Image.fromarray(np.full((12, 10, 3), 100 + level, np.uint8)).save(path)
+def paint_anew(root):
+    rng = np.random.default_rng(0)
+    for path in root.rglob("*.png"):
+        Image.fromarray(rng.integers(0, 256, (12, 10, 3), np.uint8)).save(path)
 
 
 SAID = r"24 images with other content \(0/00.png, .*, …\)\. Restore them"
@@ -158,7 +156,7 @@ def test_other_images_stop_evaluation_and_resuming(own_images, tmp_path):
     }
     root = tmp_path / "images"
     kept = {path: path.read_bytes() for path in root.rglob("*.png")}
-    paint_grey(root)
+    paint_anew(root)
     with pytest.raises(ValueError, match=SAID):
         evaluation.evaluate(config, run)
     with pytest.raises(ValueError, match=SAID):
@@ -186,3 +184,73 @@ def test_names_that_are_not_utf8_are_carried_through(own_images, tmp_path):
     assert predict.predict(config, run, folders, str(tmp_path / "out.csv")) == 0
     assert (tmp_path / "out.csv").read_bytes().count(b"caf\xe9\x1b") == 12
     show.show(config, tmp_path / "shown")
+
+
+HOLD = """
+import sys, time
+from cloc_jax.runtime.run_folder import RunFolder
+with RunFolder(sys.argv[1]).held("train"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_second_is_told_who_holds_it(tmp_path, holder):
+    with pytest.raises(InUse) as caught:
+        with RunFolder(tmp_path).held("evaluate"):
+            pass
+    said = str(caught.value)
+    assert f"process {holder.pid} on {os.uname().nodename} (train)" in said
+    assert str(tmp_path) in said and "since 20" in said
+    assert (tmp_path / "lock").read_text()  # the holder's facts are still there
+
+
+def test_a_killed_holder_does_not_block(tmp_path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / "lock").exists()  # nobody could remove it
+    with RunFolder(tmp_path).held("train"):
+        assert str(os.getpid()) in (tmp_path / "lock").read_text()
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_process_may_hold_it_twice(tmp_path):
+    with RunFolder(tmp_path).held("train"):
+        with RunFolder(tmp_path).held("evaluate"):
+            pass
+        assert (tmp_path / "lock").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
+    folder = tmp_path / "runs" / "new"
+    with pytest.raises(ValueError), RunFolder(folder).held("train", is_new=True):
+        raise ValueError("bad settings")
+    assert not list(tmp_path.iterdir())
+    with RunFolder(folder).held("train", is_new=True):
+        (folder / "config.json").touch()
+    assert [p.name for p in folder.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_lock_nothing(tmp_path, monkeypatch, number):
+    def flock(file, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with RunFolder(tmp_path).held("train"):
+        pass
+    with RunFolder(tmp_path).held("train"):  # nothing was left that would block
+        pass

@@ -281,7 +281,7 @@ def test_a_run_that_another_process_holds_comes_last(tmp_path, monkeypatch):
     def complete_run(config, folder, **_):
         tried.append(folder.path.name)
         if len(tried) == 1:
-            raise executors.run_lock.InUse("it is in use by process 1")
+            raise executors.InUse("it is in use by process 1")
         folder.path.mkdir()
         folder.write_metrics({"final": {}})
 
