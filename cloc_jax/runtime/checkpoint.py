@@ -20,6 +20,7 @@ from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import REMEDY
 
 KEEP = 2  # the newest, and one before it in case the newest is damaged
+BEFORE_IT = "Move it away, and --resume goes on from the checkpoint before it."
 
 
 class ModelState(NamedTuple):
@@ -55,20 +56,17 @@ def merge_model(graph: nnx.GraphDef, state: ModelState) -> Any:
 
 
 class Checkpoints:
-    """The numbered checkpoints of a run that is under way.
+    """The numbered checkpoints of a run that is under way, the newest of them checked.
 
-    Args:
-      folder: of the run's checkpoints.
-      say: told, in a line, which damaged ones are left out.
+    What a process was writing when it was killed is removed.
     """
 
-    def __init__(self, folder: pathlib.Path, *, say: Callable[[str], None] = print):
+    def __init__(self, folder: pathlib.Path):
         self._folder = folder
-        bad = _unusable(folder, say)
-        processes.wait("checkpoints are checked")
-        for path in bad if processes.is_first() else ():
-            shutil.rmtree(path)
-        processes.wait("damaged checkpoints are removed")
+        for path in folder.glob("*") if processes.is_first() else ():
+            if path.name.isdecimal() and not has_model(path):
+                shutil.rmtree(path)
+        processes.wait("unfinished checkpoints are removed")
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
@@ -77,6 +75,8 @@ class Checkpoints:
                 enable_async_checkpointing=False,
             ),
         )
+        if newest := self.latest():
+            files.check_folder(folder / str(newest), remedy=BEFORE_IT)
 
     def save(self, arrays: Any, record: dict[str, Any]) -> int:
         """Writes the next checkpoint and returns its number."""
@@ -115,38 +115,8 @@ class Checkpoints:
 
     def _restore(self, **what: Any) -> Any:
         number = self.latest()
-        remedy = "Move it away and --resume goes on from the checkpoint before it."
-        with _readable(self._folder / str(number), remedy):
+        with _readable(self._folder / str(number), BEFORE_IT):
             return self._manager.restore(number, args=ocp.args.Composite(**what))
-
-
-def _unusable(folder: pathlib.Path, say: Callable[[str], None]) -> list[pathlib.Path]:
-    """Checkpoints that are newer than the newest good one and cannot be used.
-
-    Damaged where some were whole once and none is good.
-    """
-    numbers = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
-    newest_first = [folder / str(number) for number in sorted(numbers, reverse=True)]
-    bad: list[pathlib.Path] = []
-    first: Damaged | None = None
-    remedy = "Put back a copy of it, or start another run."
-    for path in newest_first:
-        problem = f"{path} was not finished"  # killed before it was sealed
-        try:
-            if has_model(path):
-                files.check_folder(path, remedy=remedy)
-                break
-        except Damaged as error:
-            first = first or error
-            problem = f"{error.path} is damaged"
-        older = newest_first[newest_first.index(path) + 1 :]
-        if older:
-            say(f"{problem}; trying the checkpoint before it, {older[0].name}")
-        bad.append(path)
-    else:
-        if first:
-            raise first
-    return bad
 
 
 def save_model(folder: pathlib.Path, state: Any) -> None:

@@ -51,10 +51,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     encoder.keep_trunk(parts.trunk, folder)
     _announce(config, parts, parts.dataset.notes[len(dataset.notes) :])
     had_checkpoints = folder.checkpoints.is_dir()
-    checkpoints = checkpoint.Checkpoints(
-        folder.checkpoints,
-        say=lambda text: console.print(text, soft_wrap=True),
-    )
+    checkpoints = checkpoint.Checkpoints(folder.checkpoints)
     with contextlib.closing(checkpoints):
         record = None
         if checkpoints.latest():
