@@ -54,7 +54,6 @@ Jobs:
 
 def start() -> None:
     """What `launch.py`, `python -m cloc_jax` and the script `cloc_jax` do."""
-    environment.open_missing_streams()
     with environment.reader_may_leave():
         sys.exit(main(sys.argv[1:]))
 
@@ -80,7 +79,7 @@ def main(words: Sequence[str]) -> int:
         code = environment.UNREAD
     except Exception as error:
         problem = _sentence(error)
-        if isinstance(error, BrokenPipeError) and environment.has_no_reader():
+        if isinstance(error, BrokenPipeError):
             code = environment.UNREAD
         elif problem:
             print(f"error: {errors.printable(problem)}", file=sys.stderr)

@@ -7,10 +7,8 @@ import os
 import pathlib
 import platform
 import re
-import select
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from importlib import metadata
@@ -47,32 +45,11 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "cloc_jax"
 
 
-def positive_number(variable: str, default: float, unit: str) -> float:
-    """What an environment variable says; ValueError where it is no number above 0."""
-    given = os.environ.get(variable, str(default))
-    try:
-        number = float(given)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 2**20:
-        raise ValueError(f"{variable} is {given!r}; give a number of {unit} above 0.")
-    return number
-
-
 def usable_cores() -> list[int]:
     """Cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _report_thread(error: threading.ExceptHookArgs) -> None:
-    """Says in a line what ended a thread, where the system is to blame."""
-    said = errors.sentence(error.exc_value) if error.exc_value else ""
-    if said:
-        print(f"error: {said}", file=sys.stderr)
-    else:
-        threading.__excepthook__(error)
 
 
 def set_up_libraries(*, is_joint: bool) -> None:
@@ -90,7 +67,6 @@ def set_up_libraries(*, is_joint: bool) -> None:
     logging.set_verbosity(logging.FATAL)
     for name, value in (("TPU_STDERR_LOG_LEVEL", "3"), ("TPU_MIN_LOG_LEVEL", "3")):
         os.environ.setdefault(name, value)
-    threading.excepthook = _report_thread
     asked = os.environ.get("XLA_FLAGS", "") + os.environ.get("JAX_NUM_CPU_DEVICES", "")
     is_asked = bool(re.search(r"device_count|^\d+$", asked))
     if len(usable_cores()) > 1 and not is_joint and not is_asked:
@@ -158,13 +134,6 @@ def import_without(name: str, unwanted: str) -> Any:
 # --- standard output and error ---
 
 
-def open_missing_streams() -> None:
-    """Gives a process that was started without output somewhere to write to."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))
-
-
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
     """Ends the program quietly where nobody reads what it prints, as in `… | head`.
@@ -177,20 +146,10 @@ def reader_may_leave() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        if not has_no_reader():
-            raise
         is_unread = True
     finally:
         if drop_unread() or is_unread:
             sys.exit(UNREAD)
-
-
-def has_no_reader() -> bool:
-    """Whether output or error is a pipe that nobody reads."""
-    poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def drop_unread() -> bool:

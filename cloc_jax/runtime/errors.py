@@ -1,20 +1,18 @@
 """What goes wrong outside the program: errors of the system as sentences, text that is
-safe to show, requests to stop, and calls that take too long.
+safe to show, and requests to stop.
 """
 
 import contextlib
 import errno
 import os
 import pathlib
-import queue
 import re
 import signal
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 GO_ON = "An interrupted run goes on with --resume, a sweep with the same command."
 # What can be done, by kind of error; the sentence has the file and the system's words.
@@ -30,12 +28,8 @@ ADVICE = {
     errno.ENOENT: "Check the name, and whether it was removed meanwhile.",
     errno.ENOTDIR: "A part of the path is a file; give another path.",
     errno.EISDIR: "It is a folder; name a file.",
-    errno.EEXIST: "Give another name, or move it away.",
-    errno.ELOOP: "It is a link that leads back to itself; remove the link.",
-    errno.ENAMETOOLONG: "Give a shorter name.",
     errno.EIO: "The disk or the network behind it fails; copy what is there to another "
     "place.",
-    errno.ESTALE: "The network file system was mounted anew; start again.",
     errno.EMFILE: "Too many files are open; raise the limit (ulimit -n).",
     errno.ENOMEM: "There is not enough memory; use smaller batches or images.",
 }
@@ -151,24 +145,9 @@ class Interrupted(Exception):
 
 
 def raise_interrupts() -> None:
-    """Makes Ctrl-C a KeyboardInterrupt, where `launch.py` had it end the program.
-
-    One that comes within a callback of the garbage collector or a destructor is dropped
-    by Python, which only prints it. It is sent again instead.
-    """
+    """Makes Ctrl-C a KeyboardInterrupt, where `launch.py` had it end the program."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = sys.unraisablehook
-
-    def hook(dropped):
-        if issubclass(dropped.exc_type, KeyboardInterrupt):
-            # From a thread, so that the callback has returned when it arrives.
-            again = (os.getpid(), signal.SIGINT)
-            threading.Timer(0.01, os.kill, again).start()
-        else:
-            before(dropped)
-
-    sys.unraisablehook = hook
 
 
 class StopRequest:
@@ -227,31 +206,3 @@ def stop_requests() -> Iterator[StopRequest]:
 def _say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody may be listening
         print(text, file=sys.stderr, flush=True)
-
-
-# --- time limits ---
-
-
-def within(seconds: float, function: Callable[..., Any], *args: Any, **kwargs: Any):
-    """What the function returns or raises; TimeoutError where it takes longer.
-
-    For calls into libraries whose own limits are on single reads: a server that sends a
-    byte now and then would hold them forever. What was called goes on in a thread that
-    ends with the process, and its result is dropped.
-    """
-    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            results.put((True, function(*args, **kwargs)))
-        except BaseException as error:
-            results.put((False, error))
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        is_done, result = results.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"it took more than {seconds:g} s") from None
-    if is_done:
-        return result
-    raise result
