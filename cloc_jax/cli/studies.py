@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import pathlib
 import signal
 from collections.abc import Iterator, Sequence
@@ -41,9 +40,8 @@ class Engine:
       engine: who trains the runs: this machine, SLURM's job arrays, or a Ray cluster
       workers: tasks at a time; local: processes that share the cores or GPUs (default:
         this process alone); slurm, ray: any number by default
-      hours: with workers: time limit of a task, which then goes on from its checkpoint
-        (default: 24 with slurm and ray, none with local)
-      retries: with workers: how often to retry a task that died or took too long
+      hours: with slurm: time limit of a job, which is then queued again to go on
+      retries: with workers: how often to retry a task that died
       option: of slurm: a parameter of submitit's, such as slurm_partition=gpu,
         gpus_per_node=1, cpus_per_task=8, mem_gb=32; of ray: address=HOST:PORT,
         num_cpus=4, num_gpus=1; repeat the flag for several
@@ -52,7 +50,7 @@ class Engine:
     seeds: Count = 1
     engine: Literal["local", "slurm", "ray"] = "local"
     workers: Annotated[int, Written("N", at_least(0))] = 0
-    hours: Annotated[float | None, Written("H")] = None
+    hours: Annotated[float, Written("H")] = 24.0
     retries: Annotated[int, Written("N", at_least(0))] = 2
     option: Annotated[Sequence[str], Written("KEY=VALUE")] = ()
 
@@ -71,19 +69,15 @@ class Engine:
                 "--coordinator is for processes that train each run together; leave "
                 "out one of them."
             )
-        # A queue has limits, which a run must stay below; on this machine is none.
-        hours = self.hours
-        if hours is None:
-            hours = math.inf if self.engine == "local" else 24.0
-        if hours <= 0:
-            raise ValueError(f"--hours is {hours:g}; use more than 0.")
+        if self.hours <= 0:
+            raise ValueError(f"--hours is {self.hours:g}; use more than 0.")
         given = {}
         for text in self.option:
             name, separator, value = text.partition("=")
             if not separator:
                 raise ValueError(f"--option is {text!r}; write KEY=VALUE.")
             given[name] = plan.value_of(value)
-        return plan.Options(self.engine, self.workers, hours, self.retries, given)
+        return plan.Options(self.engine, self.workers, self.hours, self.retries, given)
 
 
 LOCAL = Engine()
@@ -94,7 +88,6 @@ def sweep(
     run: Folder = "",
     vary: Annotated[Sequence[str], Written("'SETTING=A;B'")] = (),
     choose: Annotated[str, Written("SCORE")] = "",
-    per: Annotated[str, Written("SETTING")] = "",
     folds: str = "",
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
@@ -106,8 +99,7 @@ def sweep(
       vary: a setting and its values, such as 'method.cloc.margins=learn;0.3'; repeat
         the flag for several, every combination is trained
       choose: rank the settings by this score of the validation data, such as accuracy
-        or mae, say nothing of the test data, and write the best as chosen.py
-      per: choose for each value of a setting of --vary, such as method.name
+        or mae, say nothing of the test data, and write the best as chosen.json
       folds: all, or such as 0,3: train these folds of the dataset
     """
     methods: list[str] = []
@@ -129,7 +121,6 @@ def sweep(
             folds=folds,
             options=options,
             choose=choose,
-            per=per,
         )
     return 1 if any(cell.unfinished for cell in summary.cells) else 0
 

@@ -192,6 +192,10 @@ class Spread:
     std: float | None
     count: int
 
+    def __str__(self) -> str:
+        std = "" if self.std is None else f" ± {self.std:.3f}"
+        return "" if self.mean is None else f"{self.mean:.3f}{std}"
+
 
 @dataclasses.dataclass(frozen=True)
 class SummaryRun:

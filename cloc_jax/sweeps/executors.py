@@ -28,8 +28,6 @@ from cloc_jax.sweeps.plan import Options, Plan, has_ended, is_held
 COMMANDS = "commands"  # folder beside the runs: a configuration and a log of each
 PROGRAM = ("-m", "cloc_jax")  # launch.py is not where the package is installed
 PACKAGE = str(pathlib.Path(__file__).resolve().parents[2])
-# Of the driver's environment; other variables may be secrets.
-CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
 # What would make a command join a run of several processes.
 JOINS = re.compile(
     r"SLURM_|PMI_|PMIX_|OMPI_|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)$"
@@ -38,7 +36,6 @@ LOOK_SECONDS = 0.2  # between two looks at a command
 HELD_SECONDS = 5.0  # between two looks at a run that another process trains
 GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
 GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
-SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -56,32 +53,24 @@ class Work:
         self.is_stopped = False  # set it to have the run saved and the call return
         self._process: subprocess.Popen | None = None
         self._working_folder = os.getcwd()
-        self._variables = {k: v for k, v in os.environ.items() if CARRIED.match(k)}
         self.config.parent.mkdir(exist_ok=True)
         files.write_sealed(self.config, plan.config.to_dict())
 
-    def __call__(
-        self, hours: float = math.inf, variables: Mapping[str, str] | None = None
-    ) -> None:
+    def __call__(self, variables: Mapping[str, str] | None = None) -> None:
         """Raises Died where the run neither finished nor failed.
 
-        A run that another process trains is waited for.
-
-        Args:
-          hours: after which the command is stopped, and counts as dead.
-          variables: of its environment, besides those of the command.
+        A run that another process trains is waited for. `variables` are of the
+        command's environment, besides those of this process.
         """
         while not (self.is_stopped or has_ended(self.run)):
             if is_held(self.run):
                 time.sleep(HELD_SECONDS)
                 continue
             self._process = process = self._start(variables or {})
-            is_late = self._wait(hours)
+            self._wait()
             code = process.wait()
-            if self.is_stopped or has_ended(self.run) or is_held(self.run):
-                continue
-            late = f"its command took more than {hours:g} hours"
-            raise Died(late if is_late else f"its command ended with {code}")
+            if not (self.is_stopped or has_ended(self.run) or is_held(self.run)):
+                raise Died(f"its command ended with {code}")
 
     def stop(self) -> None:
         """Lets the command write a checkpoint, and ends it.
@@ -90,7 +79,7 @@ class Work:
         the locks of `subprocess`.
         """
         self.is_stopped = True
-        self._wait(math.inf)
+        self._wait()
 
     def checkpoint(self) -> Any:
         """What submitit submits in turn, before the end of a job's time."""
@@ -100,22 +89,20 @@ class Work:
         self.is_stopped, self._process = False, None
         return submitit.helpers.DelayedSubmission(self)
 
-    def _wait(self, hours: float) -> bool:
-        """Waits until the command has ended; whether it took too long."""
-        end, kill = time.monotonic() + hours * 3600, math.inf
+    def _wait(self) -> None:
+        """Waits for the command's end, and sees to it once the work is stopped."""
+        kill = math.inf
         while self._process and not _has_exited(self._process.pid):
-            now = time.monotonic()
-            if kill == math.inf and (self.is_stopped or now > end):
-                kill = now + GRACE_SECONDS
+            if self.is_stopped and kill == math.inf:
+                kill = time.monotonic() + GRACE_SECONDS
                 self._process.send_signal(signal.SIGTERM)
-            elif now > kill:
+            elif time.monotonic() > kill:
                 self._process.kill()
             time.sleep(LOOK_SECONDS)
-        return time.monotonic() > end
 
     def _start(self, variables: Mapping[str, str]) -> subprocess.Popen:
         words = ["train", f"--config={self.config}", f"--run={self.run}"]
-        merged = {**os.environ, **self._variables, **variables}
+        merged = {**os.environ, **variables}
         paths = (PACKAGE, merged.get("PYTHONPATH", ""))
         merged["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         place, parent = self._working_folder, os.getpid()
@@ -159,30 +146,28 @@ def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
 
     waiting = list(plans)
     while waiting:
-        held = []
-        for plan in waiting:
-            run = RunFolder(folder / plan.name)
-            if has_ended(run.path):
-                continue  # another driver was faster
-            try:
-                console.print(f"run {plan.name}", soft_wrap=True)
-                evaluation.complete_run(plan.config, run, resume=True, draws=False)
-                processes.wait(f"results of {plan.name}")
-            except InUse as error:
-                console.print(f"waiting: {error}", soft_wrap=True)
-                held.append(plan)
-            except errors.Interrupted:
+        plan = waiting.pop(0)
+        run = RunFolder(folder / plan.name)
+        if has_ended(run.path):
+            continue  # another driver was faster
+        try:
+            console.print(f"run {plan.name}", soft_wrap=True)
+            evaluation.complete_run(plan.config, run, resume=True, draws=False)
+            processes.wait(f"results of {plan.name}")
+        except InUse as error:
+            console.print(f"waiting: {error}", soft_wrap=True)
+            waiting.append(plan)
+            while all(is_held(folder / other.name) for other in waiting):
+                time.sleep(HELD_SECONDS)
+        except errors.Interrupted:
+            raise
+        except Exception as error:
+            is_full = getattr(error, "errno", None) in errors.NO_ROOM
+            # Processes that train together must not go on alone.
+            if is_full or not processes.is_alone():
                 raise
-            except Exception as error:
-                is_full = getattr(error, "errno", None) in errors.NO_ROOM
-                # Processes that train together must not go on alone.
-                if is_full or not processes.is_alone():
-                    raise
-                if not isinstance(error, ValueError | OSError | ArithmeticError):
-                    console.print_exception()
-        waiting = held
-        while waiting and all(is_held(folder / plan.name) for plan in waiting):
-            time.sleep(HELD_SECONDS)
+            if not isinstance(error, ValueError | OSError | ArithmeticError):
+                console.print_exception()
 
 
 def train_with_workers(works: Sequence[Work], options: Options) -> dict[str, str]:
@@ -198,7 +183,7 @@ def train_with_workers(works: Sequence[Work], options: Options) -> dict[str, str
         name = work.run.name
         for number in range(1, options.retries + 2):
             try:
-                return work(options.hours, own.variables)
+                return work(own.variables)
             except Died as died:
                 lost[name] = f"{died} in {number} attempts"
                 console.print(f"{name}: {died} (attempt {number})", soft_wrap=True)
@@ -223,7 +208,7 @@ def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
 
     ValueError where this machine has too little for so many.
     """
-    cores, gpus = _neighbours(environment.usable_cores()), _gpus()
+    cores, gpus = environment.usable_cores(), _gpus()
     if not hasattr(os, "sched_setaffinity"):
         problem = "only Linux can give processes cores of their own; leave it out"
     elif 0 < len(gpus) < workers:
@@ -241,19 +226,6 @@ def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
 def _parts(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
     ends = [len(items) * i // count for i in range(count + 1)]
     return [items[a:b] for a, b in itertools.pairwise(ends)]
-
-
-def _neighbours(cores: Sequence[int]) -> list[int]:
-    """Cores in their order, each followed by the other threads of the same one."""
-
-    def first_thread(core: int) -> int:
-        try:
-            siblings = pathlib.Path(SIBLINGS.format(core)).read_text()
-            return int(re.split("[,-]", siblings)[0])
-        except (OSError, ValueError):
-            return core
-
-    return sorted(cores, key=lambda core: (first_thread(core), core))
 
 
 def _gpus() -> list[str]:

@@ -45,8 +45,8 @@ class Options(NamedTuple):
     engine: str = "local"
     # Runs at a time; 0 for as many as there is room for, or one of the local engine.
     workers: int = 0
-    hours: float = 24.0  # that a command may take before it is stopped and retried
-    retries: int = 2  # of a command that died or took too long
+    hours: float = 24.0  # that a job of SLURM may take before it is queued again
+    retries: int = 2  # of a command that died
     settings: Mapping[str, Any] = {}  # the engine's own
 
     @property
@@ -142,6 +142,11 @@ def run_name(setting: str, seed: int, fold: int | None = None) -> str:
     """The name of the folder of a run."""
     parts = [setting, "" if fold is None else f"fold={fold}", f"seed={seed}"]
     return re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """Settings in one line."""
+    return "  ".join(f"{k}={v}" for k, v in settings.items()) or "(as configured)"
 
 
 def set_value(config: ConfigDict, name: str, value: Any) -> None:

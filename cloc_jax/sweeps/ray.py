@@ -2,6 +2,8 @@
 
 import logging
 import math
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +12,14 @@ from cloc_jax.sweeps import executors
 from cloc_jax.sweeps.executors import Work
 from cloc_jax.sweeps.plan import Options
 
+# Of the driver's environment; other variables may be secrets.
+CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
 
-def train_one(work: Work, hours: float) -> None:
+
+def train_one(work: Work) -> None:
     """What Ray runs on one of its machines; saves the run when it is cancelled."""
     try:
-        work(hours)
+        work()
     except KeyboardInterrupt:
         work.stop()
         raise
@@ -26,11 +31,12 @@ def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
 
     settings = dict(options.settings)
     address = settings.pop("address", None)
+    carried = {k: v for k, v in os.environ.items() if CARRIED.match(k)}
     given: dict[str, Any] = {
         "num_cpus": 1,
         "max_retries": options.retries,
         "retry_exceptions": [executors.Died],
-        "runtime_env": {"env_vars": {"PYTHONPATH": executors.PACKAGE}},
+        "runtime_env": {"env_vars": carried | {"PYTHONPATH": executors.PACKAGE}},
     }
     try:
         remote = ray.remote(train_one).options(**(given | settings))
@@ -48,7 +54,7 @@ def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
         while waiting or busy:
             while waiting and len(busy) < (options.workers or math.inf):
                 work = waiting.pop(0)
-                busy[remote.remote(work, options.hours)] = work.run.name
+                busy[remote.remote(work)] = work.run.name
             for task in ray.wait(list(busy))[0]:
                 name = busy.pop(task)
                 try:

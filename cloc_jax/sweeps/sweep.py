@@ -2,25 +2,33 @@
 
 Every run of a sweep is a run folder like any other, so it can be evaluated, reported
 and used to predict. Runs that are finished are never repeated: the same command goes on
-where it was interrupted.
+where it was interrupted. The summary has means over seeds and folds, as JSON, CSV and a
+table.
 """
 
 import importlib.util
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
+from rich.table import Table
 
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
-from cloc_jax.sweeps import choice, executors, summary
+from cloc_jax.scoring.results import Spread, Summary, SummaryCell, SummaryRun
+from cloc_jax.sweeps import choice, executors
 from cloc_jax.sweeps.plan import (
+    FOLD,
+    SEED,
     Options,
     Plan,
     check_plans,
     combinations,
+    describe,
     folds_of,
     is_finished,
     plan_runs,
@@ -29,16 +37,13 @@ from cloc_jax.sweeps.plan import (
 LOCAL = Options()
 LISTED = "sweep.json"
 # What lies beside runs; the last are of `tables`, which are there without any run.
-BESIDE = (
-    "trunk",
-    executors.COMMANDS,
-    "listed",
-    "summaries",
-    "tables.md",
-)
+BESIDE = {"trunk", executors.COMMANDS, "listed", "summaries", "tables.md"}
 PACKAGES = {"local": "cloc_jax", "slurm": "submitit", "ray": "ray"}  # by engine
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")
+SCORES = ("accuracy", "mae", "qwk")
+MORE_SCORES = ("one_off_accuracy", "macro_mae", "nll")  # to choose by
+Scores = dict[str, float | None]
 
 
 def sweep(
@@ -50,8 +55,7 @@ def sweep(
     folds: str = "",
     options: Options = LOCAL,
     choose: str = "",
-    per: str = "",
-) -> results.Summary:
+) -> Summary:
     """Trains every combination of settings and seeds and writes a summary.
 
     Args:
@@ -64,26 +68,27 @@ def sweep(
       options: where and how the runs are trained.
       choose: a score of the validation data by which settings are ranked; the summary
         then says nothing of the test data, and the best one becomes a configuration.
-      per: a setting of `vary`; the best is chosen for each of its values.
     """
     settings = combinations(vary)
-    if choose or per:
-        choice.check(choose, per, settings, config.data.critical)
+    if choose:
+        choice.check(choose, settings, config.data.critical)
     chosen = folds_of(config.data.name, folds)
     plans = plan_runs(config, settings, seeds=seeds, folds=chosen)
     train_runs(plans, folder, options)
-    found = summary.summarize(folder, plans, is_choosing=bool(choose))
-    plain = found.to_json()
+    found = summarize(folder, plans, is_choosing=bool(choose))
     if choose:
-        found, best = choice.rank(found, choose, per)
-        plain = found.to_json() | choice.to_json(best, choose, per)
-    files.write_sealed(folder / "summary.json", plain)
-    summary.write_csv(folder / "summary.csv", found)
-    summary.show(found, choose)
+        found = choice.rank(found, choose)
+    more = choice.to_json(found.cells[0], choose) if choose else {}
+    files.write_sealed(folder / "summary.json", found.to_json() | more)
+    _write_csv(folder / "summary.csv", found)
+    _show(found, choose)
     console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
     if choose:
-        choice.write_configs(folder, best, config, choose=choose, per=per)
+        choice.write_config(folder, found.cells[0], choose, config)
     return found
+
+
+# --- training ---
 
 
 def train_runs(
@@ -119,7 +124,6 @@ def train_runs(
             continue
         if not run.read_failure():
             log = folder / executors.COMMANDS / f"{plan.name}.log"
-            run.path.mkdir(exist_ok=True)
             run.write_failure(f"{lost.get(plan.name, 'it has no results')}; see {log}")
         failed[plan.name] = run.read_failure()
         console.print(f"not finished: {plan.name}: {failed[plan.name]}", soft_wrap=True)
@@ -169,32 +173,28 @@ def list_runs(
     folder: pathlib.Path, plans: Sequence[Plan], *, is_open: bool = False
 ) -> None:
     """Writes what the runs of a folder are; refuses a folder that is something else."""
-    path = folder / LISTED
-    runs = {
-        p.name: {"name": p.name, "setting": p.setting, **p.overrides} for p in plans
-    }
-    before, there = set(), set()
+    path, names = folder / LISTED, {plan.name for plan in plans}
     if path.exists():
         remedy = "Put back a copy, or move it away: this command then writes it anew."
         listed = files.read_sealed(path, remedy=remedy, fields=("runs",))["runs"]
-        before = {run["name"] for run in listed} - set(runs)
+        before = {run["name"] for run in listed} - names
+        if before and not is_open:
+            raise FileExistsError(
+                f"{folder} holds another sweep, with runs such as {min(before)}; give "
+                "this one another --run folder."
+            )
     elif folder.exists():
         there = {p.name for p in folder.iterdir() if p.suffix != files.PART}
-    if before and not is_open:
-        raise FileExistsError(
-            f"{folder} holds another sweep, with runs such as {min(before)}; give this "
-            "one another --run folder."
-        )
-    if there - set(BESIDE) and there.isdisjoint(runs):
-        raise FileExistsError(
-            f"{folder} holds files that are not a sweep; give another --run folder."
-        )
+        if there - BESIDE and there.isdisjoint(names):
+            raise FileExistsError(
+                f"{folder} holds files that are not a sweep; give another --run folder."
+            )
     for plan in plans:
         check_same(folder, plan)
     folder.mkdir(parents=True, exist_ok=True)
     if not is_open or not path.exists():
-        written = [] if is_open else list(runs.values())
-        files.write_sealed(path, {"runs": written})
+        runs = [] if is_open else [{"name": p.name, **p.overrides} for p in plans]
+        files.write_sealed(path, {"runs": runs})
 
 
 def check_same(folder: pathlib.Path, plan: Plan) -> None:
@@ -206,3 +206,103 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
     run.check_settings(before, now)
+
+
+# --- the summary ---
+
+
+def summarize(
+    folder: pathlib.Path, plans: Sequence[Plan], *, is_choosing: bool
+) -> Summary:
+    """Mean and standard deviation over seeds and folds for each combination.
+
+    Args:
+      folder: of the runs.
+      plans: the runs.
+      is_choosing: gives every score of the validation data that there is to choose by,
+        and none of the test data.
+    """
+    groups: dict[str, list[Plan]] = {}
+    for plan in plans:
+        groups.setdefault(plan.setting, []).append(plan)
+    return Summary([_cell(folder, own, is_choosing) for own in groups.values()])
+
+
+def _cell(
+    folder: pathlib.Path, plans: Sequence[Plan], is_choosing: bool
+) -> SummaryCell:
+    overrides = plans[0].overrides
+    runs, unfinished = [], []
+    for plan in plans:
+        if not is_finished(folder, plan):
+            unfinished.append(plan.name)
+            continue
+        found = results.read_results(RunFolder(folder / plan.name))
+        val = _scores(found, "val", is_all=is_choosing)
+        test = None if is_choosing else _scores(found, "test")
+        runs.append(SummaryRun(plan.name, val, found.margins, test))
+    return SummaryCell(
+        {name: overrides[name] for name in overrides if name not in (SEED, FOLD)},
+        runs,
+        unfinished,
+        _spreads([run.val for run in runs]),
+        None if is_choosing else _spreads([run.test or {} for run in runs]),
+    )
+
+
+def _scores(found: results.RunResults, split: str, *, is_all: bool = False) -> Scores:
+    """Of one split: all that there are to choose by, or the headlines."""
+    scores = found.final[split]
+    chosen = {name: scores.headline(name) for name in SCORES}
+    if is_all:
+        more = {name: scores.headline(name) for name in MORE_SCORES}
+        chosen |= {name: value for name, value in more.items() if value is not None}
+    if is_all or split == "test":
+        for boundary in found.critical:
+            rates = scores.boundaries[boundary]
+            chosen[f"error {boundary}"] = rates.error_rate
+            chosen[f"crossing {boundary}"] = rates.crossing_rate
+    return chosen
+
+
+def _spreads(runs: Sequence[Scores]) -> dict[str, Spread]:
+    """Mean and standard deviation of each score of the first run."""
+    spreads = {}
+    for name in (runs or [{}])[0]:
+        known = [score for run in runs if (score := run.get(name)) is not None]
+        mean = float(np.mean(known)) if known else None
+        std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+        spreads[name] = Spread(mean, std, len(known))
+    return spreads
+
+
+def _columns(val: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Scores of both splits under the names of their columns."""
+    return {f"val {name}": value for name, value in val.items()} | dict(test or {})
+
+
+def _write_csv(path: pathlib.Path, summary: Summary) -> None:
+    """Writes a row per run."""
+    rows = [
+        {"run": run.name} | _columns(run.val, run.test)
+        for cell in summary.cells
+        for run in cell.runs
+    ]
+    columns = {name: None for row in rows for name in row} or {"run": None}
+    table = [[row.get(name, "") for name in columns] for row in rows]
+    files.write_csv(path, [list(columns), *table])
+
+
+def _show(summary: Summary, choose: str) -> None:
+    """Prints a row per combination; with `choose` only what was chosen by."""
+    shown = [_columns(cell.val, cell.test) for cell in summary.cells]
+    columns = {name: None for scores in shown for name in scores}
+    if choose:
+        columns = dict.fromkeys(f"val {name}" for name in (choose, *SCORES))
+    table = Table(box=None, pad_edge=False)
+    for name in ("settings", "runs", *columns):
+        table.add_column(name, justify="left" if name == "settings" else "right")
+    for cell, scores in zip(summary.cells, shown, strict=True):
+        found = [str(scores.get(name, "")) for name in columns]
+        table.add_row(describe(cell.settings), str(len(cell.runs)), *found)
+    console.print(table)

@@ -1,18 +1,15 @@
 """Choosing: by validation alone, and what is chosen is a configuration."""
 
 import json
-import shlex
-import sys
 
 import pytest
-from absl import flags
-from ml_collections import config_flags
 from tiny_runs import tiny
 
+from cloc_jax.cli import command_line
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
-from cloc_jax.sweeps import choice, summary, sweep
-from cloc_jax.sweeps.plan import combinations, plan_runs, value_of
+from cloc_jax.sweeps import choice, sweep
+from cloc_jax.sweeps.plan import combinations, plan_runs
 
 VARY = ["method.name=ce;sord", "optimizer.learning_rate=0.001;0.01"]
 # Mean validation accuracy of the four settings; test accuracy ranks them otherwise.
@@ -65,25 +62,20 @@ def scores(accuracy):
     )
 
 
-def swept(folder, choose, per=""):
+def swept(folder, choose):
     config = tiny(data__root="somewhere")
-    options = {"vary": VARY, "seeds": 2}
-    return sweep.sweep(config, folder, choose=choose, per=per, **options)
+    return sweep.sweep(config, folder, vary=VARY, seeds=2, choose=choose)
 
 
-@pytest.mark.parametrize(
-    "score, best",
-    [("accuracy", "sord 0.001"), ("mae", "sord 0.001"), ("error 1|2", "sord 0.001")],
-)
-def test_settings_are_ranked_on_validation(played, score, best):
+@pytest.mark.parametrize("score", ["accuracy", "mae", "error 1|2"])
+def test_settings_are_ranked_on_validation(played, score):
     found = swept(played, score)
     ranked = [" ".join(map(str, cell.settings.values())) for cell in found.cells]
     assert ranked == sorted(VAL, key=lambda name: -VAL[name])
-    assert ranked[0] == best
-    written = json.loads((played / "summary.json").read_text())
-    assert written["chosen"][0]["val"]["mean"] == pytest.approx(
-        0.8 if score == "accuracy" else 0.2
-    )
+    chosen = json.loads((played / "summary.json").read_text())["chosen"]
+    assert chosen["settings"] == found.cells[0].settings
+    best = 0.8 if score == "accuracy" else 0.2
+    assert chosen["val"]["mean"] == pytest.approx(best)
 
 
 def test_nothing_of_the_test_data_is_shown_or_written(played, capsys):
@@ -92,7 +84,7 @@ def test_nothing_of_the_test_data_is_shown_or_written(played, capsys):
     assert "val accuracy" in shown and "0.800" in shown
     written = [
         (played / name).read_text()
-        for name in ("summary.json", "summary.csv", "chosen.py")
+        for name in ("summary.json", "summary.csv", "chosen.json")
     ]
     for text in (shown, *written):
         for figure in ("0.98", "0.0123"):
@@ -101,62 +93,34 @@ def test_nothing_of_the_test_data_is_shown_or_written(played, capsys):
         assert "test" not in text
 
 
-def test_the_choice_is_a_configuration(played, monkeypatch, capsys):
+def test_the_choice_is_a_configuration(played, capsys):
     swept(played, "accuracy")
-    path = played / "chosen.py"
-    printed = "".join(capsys.readouterr().out.split())
-    assert f"pythonlaunch.py--config={path}" in printed
-    monkeypatch.setattr(sys, "argv", ["launch.py", f"--config={path}"])
-    values = flags.FlagValues()
-    found = config_flags.DEFINE_config_file("config", flag_values=values)
-    values(sys.argv)
+    path = played / "chosen.json"
+    assert f"python launch.py --config={path}" in capsys.readouterr().out
+    found, _ = command_line.load_config(str(path))
     wanted = tiny(data__root="somewhere")
     wanted.method.name = "sord"
     wanted.optimizer.learning_rate = 0.001
-    assert found.value.to_dict() == wanted.to_dict()
-
-
-def test_the_best_of_each_method(played, capsys):
-    swept(played, "accuracy", per="method.name")
-    chosen = json.loads((played / "summary.json").read_text())["chosen"]
-    assert {c["per"]: c["settings"]["optimizer.learning_rate"] for c in chosen} == {
-        "sord": 0.001,
-        "ce": 0.01,
-    }
-    assert (played / "chosen_ce.py").exists() and (played / "chosen_sord.py").exists()
-    shown = "".join(capsys.readouterr().out.split())
-    assert "--set=synthetic/ce:optimizer.learning_rate=0.01" in shown
-
-
-def test_flags_for_tables_survive_the_shell():
-    margins = ("learn", 0.5)
-    settings = {"method.name": "cloc", "method.cloc.margins": margins}
-    found = choice.table_flags("idrid", settings)
-    [word] = shlex.split(found)
-    name, _, text = word.removeprefix("--set=idrid/cloc:").partition("=")
-    assert (name, value_of(text)) == ("method.cloc.margins", margins)
+    assert found.to_dict() == wanted.to_dict()
 
 
 def test_a_setting_with_a_run_missing_is_not_chosen(played):
     swept(played, "accuracy")
     (played / "name=sord,learning_rate=0.001,seed=1" / "metrics.json").unlink()
     plans = plan_runs(tiny(), combinations(VARY), seeds=2)
-    found = summary.summarize(played, plans, is_choosing=True)
-    ranked, [best] = choice.rank(found, "accuracy", "")
-    assert best.settings["method.name"] == "ce"
-    assert ranked.cells[-1].unfinished
+    found = sweep.summarize(played, plans, is_choosing=True)
+    ranked = choice.rank(found, "accuracy").cells
+    assert ranked[0].settings["method.name"] == "ce" and ranked[-1].unfinished
 
 
 @pytest.mark.parametrize(
-    "vary, choose, per, message",
+    "vary, choose, message",
     [
-        (VARY, "beauty", "", "--choose is 'beauty'; use one of accuracy"),
-        ([], "accuracy", "", "needs several settings"),
-        (VARY, "accuracy", "train.patience", "which no --vary names"),
-        (VARY, "", "method.name", "add --choose"),
+        (VARY, "beauty", "--choose is 'beauty'; use one of accuracy"),
+        ([], "accuracy", "needs several settings"),
     ],
 )
-def test_refused(vary, choose, per, message, tmp_path):
+def test_refused(vary, choose, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        sweep.sweep(tiny(), tmp_path / "s", vary=vary, seeds=1, choose=choose, per=per)
+        sweep.sweep(tiny(), tmp_path / "s", vary=vary, seeds=1, choose=choose)
     assert not (tmp_path / "s").exists()
