@@ -105,14 +105,7 @@ class Work:
         merged = {**os.environ, **variables}
         paths = (PACKAGE, merged.get("PYTHONPATH", ""))
         merged["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        place, parent = self._working_folder, os.getpid()
-
-        def prepare() -> None:
-            # It may still write a checkpoint, so it is asked and not killed.
-            processes.end_with_parent(signal.SIGTERM)
-            if os.getppid() != parent:  # the parent was gone before that
-                os._exit(128 + signal.SIGTERM)
-
+        place = self._working_folder
         with self.config.with_suffix(".log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, *PROGRAM, *words, "--resume", "--no-report"],
@@ -121,7 +114,8 @@ class Work:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=prepare,
+                # It may still write a checkpoint, so it is asked and not killed.
+                preexec_fn=lambda: processes.end_with_parent(signal.SIGTERM),
                 # Ctrl-C is for the parent, which stops its commands in its own way.
                 process_group=0,
             )

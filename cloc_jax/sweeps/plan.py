@@ -92,26 +92,6 @@ def plan_runs(
     return plans
 
 
-def check_plans(plans: Sequence[Plan]) -> None:
-    """ValueError where one of the runs could not be trained as it is set."""
-    from cloc_jax.runtime import sharding  # late: it loads JAX
-    from cloc_jax.training import assembly, encoder
-    from cloc_jax.training.assembly import build_dataset
-
-    checked: set[str] = set()
-    for plan in plans:
-        config = copy.deepcopy(plan.config)
-        config.seed = config.data.permute = 0
-        if (setting := config.to_json(sort_keys=True)) in checked:
-            continue
-        checked.add(setting)
-        try:
-            parts = assembly.check(encoder.resolve(config), build_dataset(config))
-            sharding.check_batch(config.train.batch_size, parts.mesh)
-        except ValueError as error:
-            raise ValueError(f"run {plan.name}: {error}") from None
-
-
 def is_finished(folder: pathlib.Path, plan: Plan) -> bool:
     """Whether a run has been trained and scored, and its results are whole."""
     with contextlib.suppress(files.Damaged):
@@ -204,16 +184,11 @@ def folds_of(dataset: str, text: str) -> list[int]:
     if not text:
         return []
     layout = datasets.LAYOUTS.get(dataset)
-    count = layout.protocol.folds if layout else 0
-    if not count:
-        raise ValueError(
-            f"--folds is {text}, but the dataset {dataset!r} has no folds."
+    known = [str(fold) for fold in range(layout.protocol.folds if layout else 0)]
+    words = known if text == "all" else [word.strip() for word in text.split(",")]
+    if not known or not set(words) <= set(known):
+        there = (
+            f"folds 0 to {known[-1]}; write all, or some of them" if known else "none"
         )
-    known = {str(fold): fold for fold in range(count)}
-    words = list(known) if text == "all" else [w.strip() for w in text.split(",")]
-    if not set(words) <= set(known):
-        raise ValueError(
-            f"--folds is {text}; write all, or some of 0 to {count - 1} with commas "
-            "between them."
-        )
-    return [known[word] for word in words]
+        raise ValueError(f"--folds is {text}, but the dataset {dataset!r} has {there}.")
+    return [int(word) for word in words]

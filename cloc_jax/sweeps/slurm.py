@@ -4,7 +4,6 @@ Before its time limit or a preemption a job saves its run and queues itself agai
 `cluster=local` submitit starts the same jobs as processes of this machine.
 """
 
-import contextlib
 import pathlib
 import time
 from collections.abc import Sequence
@@ -47,17 +46,15 @@ def make_executor(folder: pathlib.Path, options: Options) -> Any:
 def train_on_slurm(works: Sequence[Work], options: Options) -> dict[str, str]:
     """Runs commands in job arrays; why runs were lost, by name."""
     executor = make_executor(works[0].config.parent / "slurm", options)
-    # SLURM keeps to this itself; processes of this machine have no queue.
-    limit = options.workers if executor.cluster == "local" else 0
     waiting = [(work, 1) for work in works]
     busy: list[tuple[Any, Work, int]] = []
     lost: dict[str, str] = {}
     try:
         while waiting or busy:
-            room = limit - len(busy) if limit else len(waiting)
-            ready, waiting = waiting[:room], waiting[room:]
-            with executor.batch() if ready else contextlib.nullcontext():
-                busy += [(executor.submit(work), work, n) for work, n in ready]
+            if waiting:
+                with executor.batch():
+                    busy += [(executor.submit(work), work, n) for work, n in waiting]
+            waiting = []
             time.sleep(LOOK_SECONDS)
             ended = [one for one in busy if one[0].done()]
             busy = [one for one in busy if one not in ended]

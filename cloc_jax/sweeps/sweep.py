@@ -26,7 +26,6 @@ from cloc_jax.sweeps.plan import (
     SEED,
     Options,
     Plan,
-    check_plans,
     combinations,
     describe,
     folds_of,
@@ -109,8 +108,6 @@ def train_runs(
     """
     check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]
-    if options.is_in_process and not is_open:
-        check_plans(waiting)  # before anything is made; commands check their own runs
     list_runs(folder, plans, is_open=is_open)
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
@@ -238,8 +235,8 @@ def _cell(
             unfinished.append(plan.name)
             continue
         found = results.read_results(RunFolder(folder / plan.name))
-        val = _scores(found, "val", is_all=is_choosing)
-        test = None if is_choosing else _scores(found, "test")
+        val = _scores(found, "val", is_choosing)
+        test = None if is_choosing else _scores(found, "test", is_choosing)
         runs.append(SummaryRun(plan.name, val, found.margins, test))
     return SummaryCell(
         {name: overrides[name] for name in overrides if name not in (SEED, FOLD)},
@@ -250,18 +247,15 @@ def _cell(
     )
 
 
-def _scores(found: results.RunResults, split: str, *, is_all: bool = False) -> Scores:
+def _scores(found: results.RunResults, split: str, is_choosing: bool) -> Scores:
     """Of one split: all that there are to choose by, or the headlines."""
     scores = found.final[split]
-    chosen = {name: scores.headline(name) for name in SCORES}
-    if is_all:
-        more = {name: scores.headline(name) for name in MORE_SCORES}
-        chosen |= {name: value for name, value in more.items() if value is not None}
-    if is_all or split == "test":
-        for boundary in found.critical:
-            rates = scores.boundaries[boundary]
-            chosen[f"error {boundary}"] = rates.error_rate
-            chosen[f"crossing {boundary}"] = rates.crossing_rate
+    names = SCORES + MORE_SCORES if is_choosing else SCORES
+    chosen = {name: scores.headline(name) for name in names}
+    for boundary in found.critical if is_choosing or split == "test" else ():
+        rates = scores.boundaries[boundary]
+        chosen[f"error {boundary}"] = rates.error_rate
+        chosen[f"crossing {boundary}"] = rates.crossing_rate
     return chosen
 
 

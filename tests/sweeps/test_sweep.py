@@ -126,10 +126,6 @@ def test_unfinished_runs_are_made_again(swept, place, tmp_path):
         (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         ([], 0, "--seeds is 0"),
-        (["optimizer.name=adam;flop"], 2, "run name=flop,seed=0: optimizer.name is"),
-        (["train.batch_size=8;64"], 1, "run batch_size=64,seed=0: train.batch_size is"),
-        (["head.classifier=layers;tree"], 1, "head.classifier is 'tree'"),
-        (["encoder.name=small;unheard_of"], 1, "encoder.name is 'unheard_of'"),
     ],
 )
 def test_all_runs_are_checked_before_the_first(
@@ -201,7 +197,7 @@ def test_folds_are_repeats_like_seeds():
     assert plans[0].overrides == {"method.cloc.weight": 1, "data.fold": 0, "seed": 0}
     assert plan.folds_of("hid", "0,3") == [0, 3] and plan.folds_of("koa", "") == []
     for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
-        with pytest.raises(ValueError, match=f"--folds is {text}"):
+        with pytest.raises(ValueError, match=f"--folds is {text}, but"):
             plan.folds_of(dataset, text)
 
 
