@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import cloc_jax
 from cloc_jax.cli import command_line, hardware, images, runs, studies
-from cloc_jax.runtime import environment, errors, processes
+from cloc_jax.runtime import errors, processes
 
 PACKAGE = pathlib.Path(cloc_jax.__file__).resolve().parent
 JOBS: dict[str, command_line.Job] = {
@@ -54,7 +54,7 @@ Jobs:
 
 def start() -> None:
     """What `launch.py`, `python -m cloc_jax` and the script `cloc_jax` do."""
-    with environment.reader_may_leave():
+    with errors.reader_may_leave():
         sys.exit(main(sys.argv[1:]))
 
 
@@ -76,11 +76,11 @@ def main(words: Sequence[str]) -> int:
     except SystemExit:  # nobody reads the output
         if not _has_peers():
             raise
-        code = environment.UNREAD
+        code = errors.UNREAD
     except Exception as error:
         problem = _sentence(error)
         if isinstance(error, BrokenPipeError):
-            code = environment.UNREAD
+            code = errors.UNREAD
         elif problem:
             print(f"error: {errors.printable(problem)}", file=sys.stderr)
             code = 2

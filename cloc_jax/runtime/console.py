@@ -31,7 +31,7 @@ class SafeConsole(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        raise SystemExit(environment.UNREAD)
+        raise SystemExit(errors.UNREAD)
 
 
 # No markup: names of files and ranks may hold brackets. A file has no width, and

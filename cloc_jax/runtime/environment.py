@@ -1,22 +1,18 @@
-"""The process and what surrounds it: versions, caches, cores, libraries, output."""
+"""What surrounds the process: versions, caches, cores, libraries."""
 
-import contextlib
 import ctypes
 import importlib
 import os
 import pathlib
 import platform
 import re
-import signal
 import sys
 import warnings
-from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
 from cloc_jax.runtime import errors
 
-UNREAD = 128 + signal.SIGPIPE  # exit code, as of a program that the signal ended
 KEEP_MEMORY = "CLOC_KEEP_MEMORY"  # environment variable; 0 leaves the allocator alone
 # Numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -129,38 +125,3 @@ def import_without(name: str, unwanted: str) -> Any:
     finally:
         del sys.modules[unwanted]
         sys.modules.update(before)
-
-
-# --- standard output and error ---
-
-
-@contextlib.contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Ends the program quietly where nobody reads what it prints, as in `… | head`.
-
-    SIGPIPE, which ends other programs then, stays ignored, as Python has it: libraries
-    write to pipes and sockets of their own, which another thread may just have closed,
-    and count on an error instead.
-    """
-    is_unread = False
-    try:
-        yield
-    except BrokenPipeError:
-        is_unread = True
-    finally:
-        if drop_unread() or is_unread:
-            sys.exit(UNREAD)
-
-
-def drop_unread() -> bool:
-    """Writes out what was printed; whether that failed, so that it was dropped."""
-    is_unread = False
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            is_unread = True
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
-    return is_unread

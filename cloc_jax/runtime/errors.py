@@ -1,5 +1,5 @@
 """What goes wrong outside the program: errors of the system as sentences, text that is
-safe to show, and requests to stop.
+safe to show, readers of the output that leave, and requests to stop.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ ADVICE = {
     errno.EMFILE: "Too many files are open; raise the limit (ulimit -n).",
     errno.ENOMEM: "There is not enough memory; use smaller batches or images.",
 }
+UNREAD = 128 + signal.SIGPIPE  # exit code, as of a program that the signal ended
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_MEMORY = "RESOURCE_EXHAUSTED: Out of memory"  # as XLA says it of a device
 # Recognized by the system's words alone, which some libraries quote without a number.
@@ -103,17 +104,13 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 def check_writable(path: pathlib.Path, flag: str) -> None:
     """OSError where nothing could be written at a path, which need not exist yet."""
     place = next(p for p in (path, *path.absolute().parents) if p.exists())
-    place = place if place.is_dir() or place != path else place.parent
+    is_file = place == path and not place.is_dir()
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=place.parent if is_file else place):
             pass
     except OSError as error:
-        number = errno.ENOTDIR if not place.is_dir() else error.errno
-        words = os.strerror(number or errno.EIO)
-        raise OSError(
-            f"{flag}={path} cannot be written: {place}: {words}. "
-            f"{ADVICE.get(number or 0, 'Give another place.')}"
-        ) from None
+        error.filename = os.fspath(place)
+        raise OSError(f"{flag}={path} cannot be written: {sentence(error)}") from None
 
 
 def printable(text: str) -> str:
@@ -131,6 +128,41 @@ def _escaped(match: re.Match[str]) -> str:
     if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+# --- output ---
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends the program quietly where nobody reads what it prints, as in `… | head`.
+
+    SIGPIPE, which ends other programs then, stays ignored, as Python has it: libraries
+    write to pipes and sockets of their own, which another thread may just have closed,
+    and count on an error instead.
+    """
+    is_unread = False
+    try:
+        yield
+    except BrokenPipeError:
+        is_unread = True
+    finally:
+        if drop_unread() or is_unread:
+            sys.exit(UNREAD)
+
+
+def drop_unread() -> bool:
+    """Writes out what was printed; whether that failed, so that it was dropped."""
+    is_unread = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            is_unread = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return is_unread
 
 
 # --- interrupts ---

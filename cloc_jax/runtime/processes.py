@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cloc_jax.runtime import environment
+from cloc_jax.runtime import errors
 
 HEARTBEAT_SECONDS = 20  # after which a silent process counts as dead
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -61,7 +61,7 @@ def end_with_parent(number: int) -> None:
 
 def give_up(code: int) -> None:
     """Ends the child at once, without waiting for processes that are gone."""
-    environment.drop_unread()
+    errors.drop_unread()
     os._exit(code)
 
 

@@ -30,15 +30,11 @@ def make_mesh(devices: int = 0, shape: Sequence[int] = ()) -> Mesh:
     """
     available = jax.devices()
     count = devices or len(available)
-    if not 1 <= count <= len(available):
+    is_joint = jax.process_count() > 1  # then all of them work
+    if not (len(available) if is_joint else 1) <= count <= len(available):
         raise ValueError(
             f"mesh.devices is {devices}, but there are {len(available)} devices; use "
-            f"1 to {len(available)}, or 0 for all."
-        )
-    if jax.process_count() > 1 and count != len(available):
-        raise ValueError(
-            f"mesh.devices is {devices}, but a run of {jax.process_count()} processes "
-            f"uses all {len(available)} devices; use 0."
+            f"{'' if is_joint else f'1 to {len(available)}, or '}0 for all."
         )
     return mesh_of(available[:count], shape)
 

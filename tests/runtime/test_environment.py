@@ -7,7 +7,7 @@ import sys
 import pytest
 from launching import ROOT, TINY, launch
 
-from cloc_jax.runtime import environment
+from cloc_jax.runtime import environment, errors
 
 # Minor page faults of ten blocks of 64 MiB that are written and freed, one by one.
 FAULTS = """
@@ -81,7 +81,7 @@ def test_nobody_reads_the_output(words, unbuffered, tmp_path):
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     os.close(write)
-    assert process.returncode == environment.UNREAD
+    assert process.returncode == errors.UNREAD
     assert process.stderr == ""
 
 
@@ -91,7 +91,7 @@ def test_nobody_reads_an_error(tmp_path):
         f"({command}; echo $? >code) 2>&1 | true", shell=True, cwd=tmp_path
     )
     assert process.returncode == 0
-    assert int((tmp_path / "code").read_text()) in (2, environment.UNREAD)
+    assert int((tmp_path / "code").read_text()) in (2, errors.UNREAD)
 
 
 def test_a_socket_that_another_thread_closed_does_not_end_the_program(tmp_path):
