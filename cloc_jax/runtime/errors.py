@@ -39,12 +39,6 @@ _NO_MEMORY = "RESOURCE_EXHAUSTED: Out of memory"  # as XLA says it of a device
 # Recognized by the system's words alone, which some libraries quote without a number.
 _BY_WORDS = (*NO_ROOM, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 
-# Control characters but tab and newline, marks of direction and of lines, surrogates.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
 # --- sentences ---
 
 
@@ -120,14 +114,8 @@ def printable(text: str) -> str:
     obey, marks that show a name in another order, bytes that are not UTF-8. Files carry
     names unchanged (`errors="surrogateescape"`); people see them through this.
     """
-    return _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    character = match[0]
-    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    shown = (c if c.isprintable() or c in "\t\n" else ascii(c)[1:-1] for c in text)
+    return "".join(shown).replace(r"\udc", r"\x")  # bytes that are not UTF-8
 
 
 # --- output ---
