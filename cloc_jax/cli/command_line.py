@@ -413,8 +413,6 @@ class Processes:
     def start(self) -> None:
         """Gets ready for a job that these processes share; loads libraries."""
         is_joint = processes.is_joint(self.coordinator)
-        if is_joint:
-            processes.guard()
         environment.set_up_libraries(is_joint=is_joint)
         from cloc_jax.runtime.console import console
 

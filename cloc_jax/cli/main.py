@@ -86,7 +86,7 @@ def main(words: Sequence[str]) -> int:
             code = 2
         else:
             traceback.print_exc()
-            code = processes.LOST if _has_peers() else 1
+            code = 1
     if _has_peers():
         # The usual way out would wait for processes that wait for this one.
         processes.give_up(code)
