@@ -15,7 +15,6 @@ Processes are forked from one that has imported everything, which saves much tim
 
 import argparse
 import collections
-import contextlib
 import json
 import os
 import pathlib
@@ -57,12 +56,8 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--method", default="cloc", help="ce has one stage, cloc two")
-    parser.add_argument("--place", default="", help="a folder to work in, kept")
     arguments = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        place = arguments.place or stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="chaos-")
-        )
+    with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         chaos = Chaos(pathlib.Path(place).resolve(), arguments.seed, arguments.method)
         failures = chaos.run(arguments.faults)
     return 1 if failures else 0
@@ -75,11 +70,10 @@ class Chaos:
         self.place, self.rng, self.method = place, random.Random(seed), method
         self.counts: collections.Counter[str] = collections.Counter()
         self.seconds = 0.0  # that a whole start takes
-        place.mkdir(parents=True, exist_ok=True)
         draw_images(place / "images")
         os.environ |= {"XDG_CACHE_HOME": str(place / "cache"), "XLA_FLAGS": ""}
         import_everything()
-        self.undisturbed = self.result_of(self.place / "undisturbed", twice=True)
+        self.undisturbed = self.result_of(self.place / "undisturbed")
 
     def run(self, faults: int) -> int:
         """Trains until so many faults have hit; returns the number of failures."""
@@ -102,12 +96,9 @@ class Chaos:
         )
         return failures
 
-    def result_of(self, run: pathlib.Path, *, twice: bool = False):
+    def result_of(self, run: pathlib.Path):
         """What an undisturbed start leaves."""
         ended = self.start(run)
-        if twice:  # now that everything is compiled, for the time that it takes
-            shutil.rmtree(run)
-            ended = self.start(run)
         if ended.code:
             raise Failure(f"an undisturbed run ended with {ended.code}: {ended.text}")
         return results(run)

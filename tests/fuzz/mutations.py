@@ -17,73 +17,46 @@ WORDS = (
 )
 
 
+CHANGES = (
+    *("flip", "replace", "cut", "remove", "insert", "overwrite", "repeat", "splice"),
+    "number",
+)
+
+
 def damaged(data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
     """The bytes with one to six changes; `others` are spliced in."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
-        change = rng.choice(CHANGES)
-        change(found, rng, others)
+        _change(found, rng, others)
     return bytes(found)
 
 
-def _place(data: bytearray, rng: random.Random) -> int:
+def _change(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
     # Headers decide most, and stand in front.
     end = min(len(data), 64) if rng.random() < 0.3 else len(data)
-    return rng.randrange(end + 1)
-
-
-def _flip(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    if data:
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def _replace(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    at = _place(data, rng)
-    data[at : at + 1] = bytes([rng.randrange(256)])
-
-
-def _cut(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    del data[_place(data, rng) :]
-
-
-def _remove(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    at = _place(data, rng)
-    del data[at : at + rng.choice((1, 2, 8, 64))]
-
-
-def _insert(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    at = _place(data, rng)
-    data[at:at] = rng.choice(WORDS)
-
-
-def _overwrite(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    at, word = _place(data, rng), rng.choice(WORDS)
-    data[at : at + len(word)] = word
-
-
-def _repeat(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    at = _place(data, rng)
-    data[at:at] = data[at : at + rng.choice((1, 16, 256))] * rng.choice((1, 3, 50))
-
-
-def _splice(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    other = rng.choice(others)
-    data[_place(data, rng) :] = other[rng.randrange(len(other) + 1) :]
-
-
-def _number(data: bytearray, rng: random.Random, others: list[bytes]) -> None:
-    """A length or a count that is far too large, small or odd."""
-    size = rng.choice((2, 4, 8))
-    value = rng.choice((0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1))
-    at = _place(data, rng)
-    kind = rng.choice(("little", "big"))
-    data[at : at + size] = (value % 256**size).to_bytes(size, kind)
-
-
-CHANGES = (
-    *(_flip, _replace, _cut, _remove, _insert, _overwrite, _repeat, _splice),
-    _number,
-)
+    at, word = rng.randrange(end + 1), rng.choice(WORDS)
+    match rng.choice(CHANGES):
+        case "flip" if at < len(data):
+            data[at] ^= 1 << rng.randrange(8)
+        case "replace":
+            data[at : at + 1] = bytes([rng.randrange(256)])
+        case "cut":
+            del data[at:]
+        case "remove":
+            del data[at : at + rng.choice((1, 2, 8, 64))]
+        case "insert":
+            data[at:at] = word
+        case "overwrite":
+            data[at : at + len(word)] = word
+        case "repeat":
+            data[at:at] = data[at : at + rng.choice((1, 16, 256))] * rng.choice((3, 50))
+        case "splice":
+            other = rng.choice(others)
+            data[at:] = other[rng.randrange(len(other) + 1) :]
+        case "number":  # a length or a count that is far too large, small or odd
+            size, kind = rng.choice((2, 4, 8)), rng.choice(("little", "big"))
+            value = rng.choice((0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1))
+            data[at : at + size] = (value % 256**size).to_bytes(size, kind)
 
 
 # --- damage that keeps the form ---
@@ -137,17 +110,9 @@ def odd_cells(data: bytes, rng: random.Random) -> bytes:
     return out.getvalue().encode("utf-8", "surrogateescape")
 
 
-def odd_safetensors(data: bytes, rng: random.Random) -> bytes:
-    """A safetensors file whose header says something else."""
-    size = int.from_bytes(data[:8], "little")
-    header = odd_json(data[8 : 8 + size], rng)
-    return len(header).to_bytes(8, "little") + header + data[8 + size :]
-
-
 FORMS = {
     ".json": odd_json,
     ".csv": odd_cells,
-    ".safetensors": odd_safetensors,
 }
 
 

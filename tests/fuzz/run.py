@@ -3,16 +3,17 @@
     python tests/fuzz/run.py --inputs=10000
 
 Every input is an intact file with a few changes (see mutations.py), chosen by the seed
-and its number alone, so that each can be tried again: --only=weights:1234. Inputs are
-read in a process of their own with a limit of memory; one that takes too long or dies
-is named, and the rest goes on in another. Ends with 1 if anything is to be mended.
+and its number alone, so that each can be tried again: --only=weights:1234. Inputs of a
+kind are read in a process of their own with a limit of memory; where one takes too long
+or kills the process, the last line names it. Ends with 1 if anything is to be mended.
 """
 
 import argparse
 import collections
+import concurrent.futures
+import faulthandler
 import math
 import multiprocessing
-import multiprocessing.connection
 import pathlib
 import random
 import resource
@@ -27,7 +28,7 @@ PACKAGE = HERE.parent.parent / "cloc_jax"
 SECONDS = 20  # for one input
 MEMORY = 2 << 30  # bytes beyond those that libraries take
 # Kinds of inputs, and how many of each in proportion.
-WEIGHTS = {"image": 5, "table": 4, "weights": 4, "run": 3, "prepared": 1, "features": 1}
+WEIGHTS = {"image": 5, "table": 4, "weights": 4, "run": 3}
 GOOD = ("read", "refused", "ValueError", "OSError")
 
 
@@ -60,66 +61,23 @@ def read_one(target, kind: str, number: int, seed: int) -> Outcome:
     return Outcome(kind, number, what, text)
 
 
-def _work(pipe: multiprocessing.connection.Connection, kind: str, seed: int) -> None:
-    """Reads the inputs whose numbers come through the pipe."""
+def fuzz(kind: str, numbers: range, seed: int) -> tuple[list[Outcome], int]:
+    """Outcomes of inputs of a kind, and by how many MiB memory grew at most."""
     import targets
 
+    outcomes, peaks = [], []
     with tempfile.TemporaryDirectory() as place:
         target = targets.KINDS[kind](pathlib.Path(place))
         pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        pipe.send(None)  # ready
-        while (number := pipe.recv()) is not None:
-            found = read_one(target, kind, number, seed)
-            pipe.send((found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
-
-
-class Reader:
-    """A process that reads, and is started again where it dies or hangs."""
-
-    def __init__(self, kind: str, seed: int):
-        self._kind, self._seed = kind, seed
-        self.first_kib = self.peak_kib = 0
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, self._kind, self._seed)
-        self._process = context.Process(target=_work, args=arguments, daemon=True)
-        self._process.start()
-        theirs.close()
-        self._pipe.recv()
-
-    def read(self, number: int) -> Outcome:
-        self._pipe.send(number)
-        try:
-            if self._pipe.poll(SECONDS):
-                found, kib = self._pipe.recv()
-                self.first_kib = self.first_kib or kib
-                self.peak_kib = max(self.peak_kib, kib)
-                return found
-            what = f"hang: more than {SECONDS} s"
-        except EOFError:
-            self._process.join()
-            what = f"crash: exit code {self._process.exitcode}"
-        self._process.kill()
-        self._process.join()
-        self._start()
-        return Outcome(self._kind, number, what)
-
-    def close(self) -> None:
-        self._pipe.send(None)
-        self._process.join()
-
-
-def fuzz(kind: str, numbers: range, seed: int) -> tuple[list[Outcome], int]:
-    """Outcomes of inputs of a kind, and by how many MiB memory grew at most."""
-    reader = Reader(kind, seed)
-    found = [reader.read(number) for number in numbers]
-    reader.close()
-    return found, (reader.peak_kib - reader.first_kib) // 1024
+        for number in numbers:
+            print(f"\r--only={kind}:{number} ", end="", file=sys.stderr, flush=True)
+            faulthandler.dump_traceback_later(SECONDS, exit=True)
+            outcomes.append(read_one(target, kind, number, seed))
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    faulthandler.cancel_dump_traceback_later()
+    return outcomes, (peaks[-1] - peaks[0]) // 1024
 
 
 def main(words: list[str]) -> int:
@@ -137,9 +95,11 @@ def main(words: list[str]) -> int:
         parts = [(kind, range(int(number), int(number) + 1))]
     bad: list[Outcome] = []
     total = 0
+    context = multiprocessing.get_context("spawn")
     for kind, numbers in parts:
         started = time.monotonic()
-        outcomes, grown = fuzz(kind, numbers, asked.seed)
+        with concurrent.futures.ProcessPoolExecutor(1, context) as own:
+            outcomes, grown = own.submit(fuzz, kind, numbers, asked.seed).result()
         counts = collections.Counter(outcome.what for outcome in outcomes)
         shown = ", ".join(f"{what} {count}" for what, count in counts.most_common())
         seconds = time.monotonic() - started

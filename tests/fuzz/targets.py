@@ -5,7 +5,6 @@ Each function writes one damaged input below a folder, reads it, and returns "re
 must not be. What it raises is judged by its caller.
 """
 
-import hashlib
 import json
 import pathlib
 import random
@@ -13,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import mutations
-import numpy as np
 import seeds
 
 from cloc_jax.config import saved_config
-from cloc_jax.data import datasets, images, records
+from cloc_jax.data import images, records
 from cloc_jax.data.layouts import graded_table
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.encoders.weights import filling
@@ -26,8 +24,6 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import read_results
-from cloc_jax.training.kept_features import FeatureStore
-from configs import folder as folder_config
 
 WANTED = images.NetworkInput((16, 16), 3, max_pixels=10**7)
 SILENT = "damage not noticed"
@@ -121,79 +117,11 @@ class Run:
         return json.dumps(found)
 
 
-class Prepared:
-    """A file that preparation left; images must be as before, made anew if need be."""
-
-    def __init__(self, place: pathlib.Path):
-        self._place = place
-        root = place / "images"
-        for rank in "012":
-            (root / rank).mkdir(parents=True)
-        for i, (name, data) in enumerate(sorted(seeds.images().items()) * 3):
-            (root / str(i % 3) / f"{i}-{name}").write_bytes(data)
-        self._before = self._all()
-        home = next((place / "prepared").iterdir())
-        found = [p for p in home.rglob("*") if p.is_file() and p.stat().st_size]
-        self._seeds = {path: path.read_bytes() for path in found}
-
-    def read(self, rng: random.Random) -> str:
-        path = damage(pathlib.Path(), self._seeds, rng)
-        try:
-            return "read" if self._all() == self._before else f"{SILENT}: {path.name}"
-        finally:
-            for kept, data in self._seeds.items():
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_bytes(data)
-
-    def _all(self) -> dict[str, str]:
-        """A digest of every image's pixels."""
-        settings = folder_config.get_config().data.to_dict()
-        settings |= {"root": str(self._place / "images"), "size": (16, 16)}
-        dataset = datasets.load(
-            "folder", settings, prepared=self._place / "prepared", say=id
-        )
-        return {
-            f"{split} {source.ids[i]}": hashlib.sha256(source[i].tobytes()).hexdigest()
-            for split, source in dataset.splits.items()
-            for i in range(len(source))
-        }
-
-
-class Features:
-    """A file of kept features; a row that is known must be as it was."""
-
-    def __init__(self, place: pathlib.Path):
-        self._place = place / "features"
-        store = FeatureStore(self._place, say=id)
-        self._names = [f"{i}.png" for i in range(20)]
-        rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
-        store.add(self._names[:10], rows[:10])
-        store.add(self._names[10:], rows[10:])
-        self._rows = rows
-        self._seeds = {path: path.read_bytes() for path in self._place.iterdir()}
-
-    def read(self, rng: random.Random) -> str:
-        path = damage(pathlib.Path(), self._seeds, rng)
-        try:
-            store = FeatureStore(self._place, say=id)
-            known = [i for i, name in enumerate(self._names) if name in store]
-            if known:
-                found = store.read([self._names[i] for i in known], in_memory=True)
-                if not np.array_equal(found.all(), self._rows[known]):
-                    return f"{SILENT}: {path.suffix}"
-            return "read" if len(known) == 20 else "refused"
-        finally:
-            for kept, data in self._seeds.items():
-                kept.write_bytes(data)
-
-
 KINDS = {
     "image": Image,
     "table": Table,
     "weights": Weights,
     "run": Run,
-    "prepared": Prepared,
-    "features": Features,
 }
 # Errors whose message is a sentence for the user; others end in a traceback.
 OURS = (ValueError, OSError)

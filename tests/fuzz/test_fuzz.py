@@ -1,6 +1,5 @@
 """A few hundred damaged inputs of every kind; tests/fuzz/run.py reads more."""
 
-import collections
 import importlib.util
 import os
 import pathlib
@@ -21,7 +20,7 @@ spec.loader.exec_module(run)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-@pytest.mark.parametrize("kind", ["image", "table", "run", "features"])
+@pytest.mark.parametrize("kind", ["image", "table", "run"])
 def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, tmp_path):
     target = targets.KINDS[kind](tmp_path)
     found = [run.read_one(target, kind, number, seed=7) for number in range(60)]
@@ -30,39 +29,13 @@ def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, tmp_path):
     assert any(outcome.what != "read" for outcome in found)  # damage is seen
 
 
-def test_what_has_to_be_mended_is_found(tmp_path):
-    class Broken:
-        def __init__(self, error):
-            self._error = error
-
-        def read(self, rng):
-            if isinstance(self._error, str):
-                return self._error
-            raise self._error
-
-    class Ours(ValueError):
-        pass
-
-    words = collections.Counter(
-        run.read_one(Broken(error), "image", 0, 0).what
-        for error in (KeyError("x"), MemoryError(), Ours("not ours"), targets.SILENT)
-    )
-    assert words == {
-        "traceback: KeyError": 1,
-        "traceback: MemoryError": 1,
-        "traceback: Ours": 1,  # raised outside of the package
-        targets.SILENT: 1,
-    }
-    assert not set(words) & set(run.GOOD)
-
-
 @pytest.mark.slow
 def test_the_command(tmp_path):
     process = subprocess.run(
         [
             sys.executable,
             ROOT / "tests" / "fuzz" / "run.py",
-            "--inputs=400",
+            "--inputs=150",
             "--seed=3",
         ],
         cwd=ROOT,

@@ -21,14 +21,6 @@ SWEEP = [
     "--config.mesh.devices=1",
     "--vary=method.name=ce;sord",
 ]
-STUDY = [
-    *TINY,
-    "--config.encoder.frozen=True",
-    "--config.encoder.weights=random",
-    "--config.head.projection=8",
-    "--config.train.max_epochs=2",
-    "--config.mesh.devices=1",
-]
 LAUNCH = (str(ROOT / "launch.py"),)
 SUBMITIT = ["--engine=slurm", "--option=cluster=local"]
 # The driver, and a look at what it loaded.
@@ -118,11 +110,10 @@ def lives(pid: int) -> bool:
     "options, find, number",
     [
         (["--engine=local"], lambda pid: pid, signal.SIGKILL),
-        (SUBMITIT, lambda pid: pid, signal.SIGKILL),
         (SUBMITIT, parent_of, signal.SIGKILL),  # the job that runs the command
         (SUBMITIT, parent_of, signal.SIGUSR2),  # how SLURM warns before the end
     ],
-    ids=["worker", "command", "job", "time"],
+    ids=["worker", "job", "time"],
 )
 def test_a_command_or_its_job_ends(options, find, number, serial, tmp_path):
     joins = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
@@ -136,8 +127,7 @@ def test_a_command_or_its_job_ends(options, find, number, serial, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["worker", "machine"])
-def test_ray_loses_a_worker_or_a_machine(lost, serial, tmp_path):
+def test_ray_loses_a_worker_and_a_machine(serial, tmp_path):
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0}
@@ -147,16 +137,15 @@ def test_ray_loses_a_worker_or_a_machine(lost, serial, tmp_path):
         options = ["--engine=ray", f"--option=address={cluster.address}"]
         process = start(tmp_path, "runs", *options)
         runs = tmp_path / "runs"
-        pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-        worker = parent_of(pid)
+        first = wait_for(lambda: under_way(runs), process, "a checkpoint")
+        os.kill(parent_of(first), signal.SIGKILL)
+        wait_for(lambda: not lives(first), process, "the end of its command")
+        second = wait_for(lambda: under_way(runs), process, "another checkpoint")
         raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
-        if lost == "worker":
-            os.kill(worker, signal.SIGKILL)
-        else:
-            [place] = [i for i, raylet in enumerate(raylets) if is_below(pid, raylet)]
-            cluster.remove_node(nodes[place], allow_graceful=False)
+        [place] = [i for i, raylet in enumerate(raylets) if is_below(second, raylet)]
+        cluster.remove_node(nodes[place], allow_graceful=False)
         finish(process, runs, serial)
-        assert "going on in stage" in logs_of(runs)
+        assert logs_of(runs).count("going on in stage") >= 2
     finally:
         cluster.shutdown()
 
@@ -168,28 +157,28 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ctrl-c"])
-def test_a_driver_ends_and_the_command_goes_on(is_killed, serial, tmp_path):
+def test_a_driver_ends_and_the_command_goes_on(serial, tmp_path):
+    runs = tmp_path / "runs"
     # As a terminal does it: Ctrl-C is a signal to the whole group of launch.py.
     process = start(tmp_path, "runs", "--workers=2", program=LAUNCH)
-    runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.killpg(process.pid, signal.SIGKILL if is_killed else signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=120)
-    if not is_killed:
-        assert process.returncode == 128 + signal.SIGINT, said
-        assert "goes on with the same command" in said
-        assert not lives(pid)
-        assert "ended at once" not in logs_of(runs)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert "goes on with the same command" in said
+    assert not lives(pid) and "ended at once" not in logs_of(runs)
     # A killed driver leaves commands that still write their checkpoints.
+    process = start(tmp_path, "runs", "--workers=2")
+    pid = wait_for(lambda: under_way(runs), process, "a run that goes on")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=120)
     finish(start(tmp_path, "runs", "--workers=2"), runs, serial)
     assert "stopping as soon as all is saved" in logs_of(runs)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--workers=2"]], ids=["process", "workers"])
-def test_two_drivers_share_the_runs(options, serial, tmp_path):
-    drivers = [start(tmp_path, "runs", *words) for words in ([], options)]
+def test_two_drivers_share_the_runs(serial, tmp_path):
+    drivers = [start(tmp_path, "runs", *words) for words in ([], ["--workers=2"])]
     said = [process.communicate(timeout=900)[0] for process in drivers]
     assert [process.returncode for process in drivers] == [0, 0], said
     runs = tmp_path / "runs"
@@ -200,7 +189,8 @@ def test_two_drivers_share_the_runs(options, serial, tmp_path):
 
 @pytest.mark.slow
 def test_a_study_with_workers(tmp_path):
-    common = ["control", *STUDY, "--values=0.3", "--boundary=1|2"]
+    common = ["control", *TINY, "--config.train.max_epochs=1"]
+    common += ["--config.mesh.devices=1", "--values=0.3", "--boundary=1|2"]
     found = {}
     for run, options in ("alone", []), ("workers", ["--workers=2"]):
         process = start(tmp_path, run, *options, command=common, program=LAUNCH)
