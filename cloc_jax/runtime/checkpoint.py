@@ -5,10 +5,9 @@ arrays and a small record; each is sealed with checksums once it is whole, and c
 before it is used.
 """
 
-import contextlib
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,6 @@ import orbax.checkpoint as ocp
 from flax import nnx
 
 from cloc_jax.runtime import errors, files, processes
-from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import REMEDY
 
 KEEP = 2  # the newest, and one before it in case the newest is damaged
@@ -114,9 +112,7 @@ class Checkpoints:
         self._manager.close()
 
     def _restore(self, **what: Any) -> Any:
-        number = self.latest()
-        with _readable(self._folder / str(number), BEFORE_IT):
-            return self._manager.restore(number, args=ocp.args.Composite(**what))
+        return self._manager.restore(self.latest(), args=ocp.args.Composite(**what))
 
 
 def save_model(folder: pathlib.Path, state: Any) -> None:
@@ -145,20 +141,9 @@ def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding)
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), plain
     )
-    with _readable(folder, REMEDY), ocp.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer() as checkpointer:
         restored = checkpointer.restore(folder.absolute(), abstract)
     return jax.tree.map(_with_keys, restored, like)
-
-
-@contextlib.contextmanager
-def _readable(folder: pathlib.Path, remedy: str) -> Iterator[None]:
-    """Makes any error Damaged, whatever type orbax gives to what it finds."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        problem = f"it cannot be read ({lines[0][:200]})"
-        raise Damaged(folder, problem, remedy) from error
 
 
 def _is_key(leaf: Any) -> bool:

@@ -1,7 +1,6 @@
 """What surrounds the process: versions, caches, cores, libraries."""
 
 import ctypes
-import importlib
 import os
 import pathlib
 import platform
@@ -9,7 +8,6 @@ import re
 import sys
 import warnings
 from importlib import metadata
-from typing import Any
 
 from cloc_jax.runtime import errors
 
@@ -106,22 +104,3 @@ def keep_memory() -> bool:
         return False
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
     return all([library.mallopt(which, value) for which, value in settings])
-
-
-def import_without(name: str, unwanted: str) -> Any:
-    """The module `name`, for which `unwanted` seems not to be installed.
-
-    For packages that import a heavy one where it is installed, without needing it.
-    """
-    if name in sys.modules:
-        return sys.modules[name]
-    before = {k: v for k, v in sys.modules.items() if k == unwanted}
-    # None makes `import unwanted` fail for the moment.
-    sys.modules[unwanted] = None  # type: ignore[assignment]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ImportWarning)  # that it is not installed
-            return importlib.import_module(name)
-    finally:
-        del sys.modules[unwanted]
-        sys.modules.update(before)

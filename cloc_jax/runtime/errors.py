@@ -188,27 +188,21 @@ def stop_requests() -> Iterator[StopRequest]:
     ours, woken = socket.socketpair()
     woken.setblocking(False)
 
-    def handle(number, frame):
-        request.number = request.number or number
-
     def listen():
-        count = 0
         while number := ours.recv(1):
             if number[0] not in before:
                 continue
-            count += 1
-            if count == 1:
-                request.number = request.number or number[0]
-                _say(
-                    f"{signal.Signals(number[0]).name}: stopping as soon as all is "
-                    "saved; once more ends it at once"
-                )
-            else:
+            if request.number:
                 _say("ended at once; --resume goes on from the last checkpoint")
                 os._exit(128 + number[0])
+            request.number = number[0]
+            _say(
+                f"{signal.Signals(number[0]).name}: stopping as soon as all is saved; "
+                "once more ends it at once"
+            )
 
     for number in before:
-        signal.signal(number, handle)
+        signal.signal(number, lambda *_: None)
     waked_before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()

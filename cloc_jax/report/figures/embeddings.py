@@ -1,5 +1,6 @@
 """Maps of the embeddings: UMAP and principal components, the splits side by side."""
 
+import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,6 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from cloc_jax.report.figures import style
-from cloc_jax.runtime import environment
 from cloc_jax.scoring.metrics import unit_vectors
 
 # Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
@@ -218,4 +218,13 @@ def _import_umap() -> Any:
     """The umap module, imported only when needed (it takes seconds)."""
     # umap imports TensorFlow where it is installed, for a variant not used here;
     # that costs seconds and may take the GPU's memory from JAX.
-    return environment.import_without("umap", "tensorflow")
+    known = sys.modules.get("tensorflow")
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # cannot be imported
+    try:
+        import umap
+
+        return umap
+    finally:
+        del sys.modules["tensorflow"]
+        if known:
+            sys.modules["tensorflow"] = known
