@@ -7,7 +7,6 @@ before it is used.
 
 import pathlib
 import shutil
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax

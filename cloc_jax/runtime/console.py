@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from cloc_jax.runtime import environment, errors
+from cloc_jax.runtime import errors
 
 
 class SafeConsole(Console):
@@ -184,15 +184,15 @@ class ScalarLog:
     def __init__(self, folder: pathlib.Path, first_step: int, *, is_written: bool):
         self._folder = folder
         self._writer: Any = None
-        # Where PyTorch is installed, tensorboardX imports it to name its types.
-        library = environment.import_without("tensorboardX", "torch")
-        self._summary = library.summary
-        self._proto = library.proto.event_pb2
+        import tensorboardX  # late: it imports PyTorch where that is installed
+
+        self._summary = tensorboardX.summary
+        self._proto = tensorboardX.proto.event_pb2
         if not is_written:
             return
         folder.mkdir(parents=True, exist_ok=True)
         with errors.naming(folder):
-            writer = library.event_file_writer.EventsWriter(str(folder / "events"))
+            writer = tensorboardX.event_file_writer.EventsWriter(str(folder / "events"))
             log = self._proto.SessionLog
             start = log(status=log.START)
             writer.write_event(self._proto.Event(step=first_step, session_log=start))

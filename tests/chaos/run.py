@@ -240,16 +240,14 @@ def draw_images(folder: pathlib.Path) -> None:
 
 def import_everything() -> None:
     """Imports what a start would import; nothing runs before the fork."""
+    import tensorboardX  # noqa: F401
     import tensorflow_datasets  # noqa: F401
     from scipy import optimize, special, stats  # noqa: F401
     from sklearn import isotonic  # noqa: F401
 
     from cloc_jax.cli import main  # noqa: F401
     from cloc_jax.report import evaluation  # noqa: F401
-    from cloc_jax.runtime import environment
     from cloc_jax.training import run  # noqa: F401
-
-    environment.import_without("tensorboardX", "torch")
 
 
 def run_launch(words: list[str], write: int, limit: int) -> None:

@@ -5,8 +5,9 @@ import os
 import struct
 
 import pytest
+from tensorboardX.proto import event_pb2
 
-from cloc_jax.runtime import console, environment
+from cloc_jax.runtime import console
 from cloc_jax.runtime.console import ScalarLog
 
 
@@ -35,13 +36,12 @@ def test_times_are_in_the_unit_that_reads_best(seconds, text):
 
 def events(folder):
     """The events of all files of a folder; records have a length and two checksums."""
-    proto = environment.import_without("tensorboardX", "torch").proto.event_pb2
     found = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
         while data:
             (length,) = struct.unpack("<Q", data[:8])
-            found.append(proto.Event.FromString(data[12 : 12 + length]))
+            found.append(event_pb2.Event.FromString(data[12 : 12 + length]))
             data = data[12 + length + 4 :]
     return found
 
