@@ -59,7 +59,7 @@ def encoder(weights, *, channels=3, **options):
     options = filling.options(weights) | options
     name = weights.metadata["architecture"]
     return filling.filled(
-        lambda: encoders.build(name, channels=channels, rngs=nnx.Rngs(0), **options),
+        lambda: encoders.Backbone(name, channels=channels, rngs=nnx.Rngs(0), **options),
         weights,
     )
 
@@ -69,7 +69,9 @@ def abstract(name, *, channels, **options):
     """Structure and shapes of an encoder."""
     return nnx.split(
         nnx.eval_shape(
-            lambda: encoders.build(name, channels=channels, rngs=nnx.Rngs(0), **options)
+            lambda: encoders.Backbone(
+                name, channels=channels, rngs=nnx.Rngs(0), **options
+            )
         )
     )
 

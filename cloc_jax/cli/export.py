@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from cloc_jax.encoders.preprocessing import PREPROCESSINGS
+from cloc_jax.encoders.backbone import PREPROCESSINGS
 from cloc_jax.report import model_card
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console

@@ -1,35 +1,103 @@
 """What all encoders are: parts in a row, from uint8 images to features."""
 
-from collections.abc import Mapping
+import functools
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
-from cloc_jax.encoders import layers
-from cloc_jax.encoders import preprocessing as pixels
+from cloc_jax.encoders import densenet, layers, resnet, vgg
+
+Images = UInt8[Array, "batch height width channels"]
+Features = Float[Array, "batch features"]
+SMALL = "small"  # the one that there are no weights for
+ENCODERS = (SMALL, *resnet.BLOCKS, "vgg16", "vgg16_bn", "densenet121")
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What every encoder has."""
+
+    features: int
+    is_signed: bool
+
+    def __call__(self, images: Images) -> Features: ...
+
+
+class Identity(nnx.Module):
+    """The encoder of features that were computed before: it gives back what it gets.
+
+    It stands where a whole encoder is frozen and its features are kept.
+    """
+
+    def __init__(self, features: int, *, is_signed: bool):
+        self.features = features
+        self.is_signed = is_signed
+
+    def __call__(self, features: Features) -> Features:
+        return features
+
+
+class Preprocessing(NamedTuple):
+    """(pixel / unit - mean) / std, channels in the network's own order.
+
+    Weights are bound to the preprocessing they were trained with; with another one they
+    still run, and are wrong. So it belongs to the encoder and has a name that weight
+    files state.
+    """
+
+    order: str  # "rgb" or "bgr"
+    unit: float  # the pixel value that becomes 1
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+PREPROCESSINGS = {
+    # torchvision and timm.
+    "imagenet_rgb": Preprocessing(
+        "rgb", 255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    ),
+    # Caffe, and from it the ResNets v1 of Keras.
+    "caffe_bgr": Preprocessing("bgr", 1.0, (103.939, 116.779, 123.68), (1.0, 1.0, 1.0)),
+    "signed": Preprocessing("rgb", 127.5, (1.0, 1.0, 1.0), (1.0, 1.0, 1.0)),
+}
+
+
+def normalise(
+    images: Images, preprocessing: str
+) -> Float[Array, "batch height width 3"]:
+    """The network's input; a grey image is the same in all colours."""
+    order, unit, *scaling = PREPROCESSINGS[preprocessing]
+    mean, std = (jnp.array(v, jnp.float32).reshape(1, 1, 1, 3) for v in scaling)
+    x = images.astype(jnp.float32) / unit
+    if images.shape[-1] == 1:
+        x = jnp.repeat(x, 3, -1)
+    elif order == "bgr":
+        x = x[..., ::-1]
+    return (x - mean) / std
 
 
 class Backbone(nnx.Module):
     """A network cut into parts, which are also the parameter groups.
 
-    It can be left and entered between any two parts, so that what a frozen beginning
-    computes can be kept.
+    It starts with random weights. It can be left and entered between any two parts, so
+    that what a frozen beginning computes can be kept. Options of other architectures
+    have no effect, since one configuration has those of all.
 
     Args:
-      architecture: what it is called in errors and in files of weights.
-      parts: what runs one after another, by the name of the attribute it becomes.
-      features: width of the output.
-      channels: of the images.
-      smallest: height and width that images have at least.
-      preprocessing: name of how pixels are scaled, in `preprocessing.PREPROCESSINGS`;
-        "" for -1 to 1 in as many channels as the images have.
+      architecture: one of ENCODERS.
+      channels: of the images, 1 or 3.
+      rngs: draws the weights.
+      widths: of the four layers of small.
+      pooling: what VGG16 ends in, see `vgg.make_parts`.
+      hidden: width of VGG16's fc6 and fc7; pretrained ones have 4096.
+      stride: which convolution of ResNet-50's bottlenecks strides.
       epsilon: of the batch norms.
-      stride: see `resnet.make_parts`; kept to compare with that of weights.
+      preprocessing: how pixels are scaled, one of PREPROCESSINGS; small scales them to
+        -1 to 1, in as many channels as the images have.
       dtype: type of the computation. Parameters, batch statistics and the features are
         float32 in any case.
-      remat: compute activations within blocks again for the gradient instead of
-        keeping them; less memory for more time.
     """
 
     is_signed = False  # all here end in a ReLU
@@ -37,34 +105,64 @@ class Backbone(nnx.Module):
     def __init__(
         self,
         architecture: str,
-        parts: Mapping[str, nnx.Module],
-        features: int,
         *,
         channels: int,
-        smallest: int,
-        preprocessing: str,
-        epsilon: float,
-        stride: str,
-        dtype: str,
-        remat: bool,
+        rngs: nnx.Rngs,
+        widths: tuple[int, ...] = (16, 32, 64, 128),
+        pooling: str = "fc",
+        hidden: int = 4096,
+        stride: str = "3x3",
+        epsilon: float = 1e-5,
+        preprocessing: str = "imagenet_rgb",
+        dtype: str = "float32",
     ):
-        self.architecture = architecture
+        is_resnet50 = architecture == "resnet50"
+        for key, given, choices in (
+            ("name", architecture, ENCODERS),
+            ("dtype", dtype, ("float32", "bfloat16")),
+            ("pooling", pooling, vgg.POOLINGS),
+            ("preprocessing", preprocessing, tuple(PREPROCESSINGS)),
+            ("stride", stride, resnet.STRIDES if is_resnet50 else ("3x3",)),
+        ):
+            if given not in choices:
+                raise ValueError(
+                    f"encoder.{key} is {given!r}; use one of {', '.join(choices)}."
+                )
+        make = layers.Make(
+            conv=functools.partial(layers.conv, dtype=dtype, rngs=rngs),
+            norm=functools.partial(layers.norm, epsilon=epsilon, rngs=rngs),
+            linear=functools.partial(
+                nnx.Linear,
+                kernel_init=nnx.initializers.he_normal(),
+                dtype=dtype,
+                rngs=rngs,
+            ),
+        )
+        if architecture == SMALL:
+            parts, width = resnet.make_small_parts(channels, tuple(widths), make)
+        elif architecture in resnet.BLOCKS:
+            parts, width = resnet.make_parts(architecture, stride, make)
+        elif architecture == "densenet121":
+            parts, width = densenet.make_parts(make)
+        else:
+            has_norms = architecture == "vgg16_bn"
+            parts, width = vgg.make_parts(
+                make, has_norms=has_norms, pooling=pooling, hidden=hidden
+            )
         self.parts = tuple(parts)
         for name, part in parts.items():
             setattr(self, name, part)
         self.entrance: str | None = None  # where the first parts are missing
-        self.features = features
+        self.architecture = architecture
+        self.features = width
         self.channels = channels
-        self.smallest = smallest
+        self.smallest = 1 if architecture == SMALL else 32  # or pooling leaves nothing
         self.preprocessing = preprocessing
         self.epsilon = epsilon
         self.stride = stride
         self.dtype = dtype
-        self.remat = remat
 
-    def prepare(
-        self, images: UInt8[Array, "batch height width channels"]
-    ) -> Float[Array, "batch height width planes"]:
+    def prepare(self, images: Images) -> Float[Array, "batch height width planes"]:
         """What enters the first part: pixels scaled as the weights want them."""
         _, height, width, channels = images.shape
         if channels != self.channels:
@@ -77,15 +175,11 @@ class Backbone(nnx.Module):
                 f"images are {height}x{width}; {self.architecture} needs at least "
                 f"{self.smallest}x{self.smallest}. Set data.size."
             )
-        if self.preprocessing:
-            return pixels.normalise(images, self.preprocessing)
-        return images.astype(jnp.float32) / 127.5 - 1
+        if self.architecture == SMALL:
+            return images.astype(jnp.float32) / 127.5 - 1
+        return normalise(images, self.preprocessing)
 
-    def __call__(
-        self,
-        images: UInt8[Array, "batch height width channels"]
-        | Float[Array, "batch *rest"],
-    ) -> Float[Array, "batch features"]:
+    def __call__(self, images: Images | Float[Array, "batch *rest"]) -> Features:
         if self.entrance is None:
             return self.before(images, None)
         return self.after(images, self.entrance)
@@ -95,50 +189,29 @@ class Backbone(nnx.Module):
 
         The encoder then takes what `before` gives in place of images.
         """
-        place = self._place(part)
+        place = self.parts.index(part)
         for name in self.parts[:place]:
             delattr(self, name)
         self.parts, self.entrance = self.parts[place:], part
 
-    def before(
-        self, images: UInt8[Array, "batch height width channels"], part: str | None
-    ) -> Float[Array, "batch *rest"]:
+    def before(self, images: Images, part: str | None) -> Float[Array, "batch *rest"]:
         """What enters a part; the features for None."""
-        end = len(self.parts) if part is None else self._place(part)
+        end = len(self.parts) if part is None else self.parts.index(part)
         x = self._run(self.prepare(images), self.parts[:end])
         return _mean(x) if part is None else x
 
-    def after(
-        self, x: Float[Array, "batch *rest"], part: str
-    ) -> Float[Array, "batch features"]:
+    def after(self, x: Float[Array, "batch *rest"], part: str) -> Features:
         """The features of what entered a part."""
         if x.dtype == jnp.float16:  # as it may have been kept
             x = x.astype(self.dtype)
-        return _mean(self._run(x, self.parts[self._place(part) :]))
+        return _mean(self._run(x, self.parts[self.parts.index(part) :]))
 
     def _run(self, x: Array, parts: tuple[str, ...]) -> Array:
         for name in parts:
-            part = getattr(self, name)
-            for block in part.blocks if isinstance(part, layers.Chain) else [part]:
-                x = _run_again(block, x) if self.remat else block(x)
+            x = getattr(self, name)(x)
         return x
 
-    def _place(self, part: str) -> int:
-        if part not in self.parts:
-            raise ValueError(
-                f"{self.architecture} has no part {part!r}; its parts are "
-                f"{', '.join(self.parts)}."
-            )
-        return self.parts.index(part)
 
-
-def _mean(
-    x: Float[Array, "batch *positions features"],
-) -> Float[Array, "batch features"]:
+def _mean(x: Float[Array, "batch *positions features"]) -> Features:
     """The mean over positions, if there are any."""
     return jnp.mean(x.astype(jnp.float32), axis=tuple(range(1, x.ndim - 1)))
-
-
-@nnx.remat
-def _run_again(block, x):
-    return block(x)

@@ -54,13 +54,8 @@ def for_cpu() -> Iterator[None]:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def convolve(x: Images, kernel: Kernel, stride: int, pad: int) -> Result:
     """The convolution of x, padded by zeros on all sides."""
-
-    def by_xla(x, kernel):
-        return _convolve_by_xla(x, kernel, stride, pad)
-
-    def by_products(x, kernel):
-        return _convolve_by_products(x, kernel, stride, pad)
-
+    by_xla = functools.partial(_convolve_by_xla, stride, pad)
+    by_products = functools.partial(_convolve_by_products, stride, pad)
     if kernel.shape[0] > 1 and not _has_fast_products(x):
         return by_xla(x, kernel)
     if _is_for_cpu.get():
@@ -68,7 +63,7 @@ def convolve(x: Images, kernel: Kernel, stride: int, pad: int) -> Result:
     return lax.platform_dependent(x, kernel, cpu=by_products, default=by_xla)
 
 
-def _convolve_by_xla(x, kernel, stride, pad):
+def _convolve_by_xla(stride, pad, x, kernel):
     return lax.conv_general_dilated(
         x,
         kernel,
@@ -82,10 +77,10 @@ def _has_fast_products(x) -> bool:
     return x.dtype == jnp.bfloat16 and x.shape[-1] >= MANY_CHANNELS
 
 
-def _convolve_by_products(x, kernel, stride, pad):
+def _convolve_by_products(stride, pad, x, kernel):
     window = kernel.shape[0]
     if window > 1 and not _has_fast_products(x):
-        return _convolve_by_xla(x, kernel, stride, pad)
+        return _convolve_by_xla(stride, pad, x, kernel)
     padded = _padded(x, pad)
     height, width = (
         (n + 2 * pad - window) // stride * stride + 1 for n in x.shape[1:3]
@@ -123,12 +118,11 @@ def _backward(stride, pad, saved, gradient):
 
 
 def _gradients_by_xla(stride, pad, x, kernel, gradient):
-    def transposed(of, argument):
-        return jax.linear_transpose(of, argument)(gradient)[0]
-
+    of_image = functools.partial(_convolve_by_xla, stride, pad, kernel=kernel)
+    of_kernel = functools.partial(_convolve_by_xla, stride, pad, x)
     return (
-        transposed(lambda x: _convolve_by_xla(x, kernel, stride, pad), x),
-        transposed(lambda kernel: _convolve_by_xla(x, kernel, stride, pad), kernel),
+        *jax.linear_transpose(of_image, x)(gradient),
+        *jax.linear_transpose(of_kernel, kernel)(gradient),
     )
 
 
@@ -138,7 +132,7 @@ def _gradients_by_products(stride, pad, x, kernel, gradient):
         # Nothing was left out, so it is a convolution like any other.
         turned = _transposed(jnp.flip(kernel, (0, 1)), (0, 1, 3, 2))
         around = kernel.shape[0] - 1 - pad
-        return _convolve_by_products(gradient, turned, 1, around), of_kernel
+        return _convolve_by_products(1, around, gradient, turned), of_kernel
     return _image_gradient(stride, pad, x, kernel, gradient), of_kernel
 
 

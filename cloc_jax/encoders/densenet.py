@@ -3,50 +3,46 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
 
-from cloc_jax.encoders import layers
+from cloc_jax.encoders.layers import Activations, Make, Stem, halve
 
 GROWTH = 32  # features that each layer adds
 LAYERS = (6, 12, 24, 16)
 
 
-def make_parts(
-    conv: layers.Make, norm: layers.Make
-) -> tuple[dict[str, nnx.Module], int]:
+def make_parts(make: Make) -> tuple[dict[str, nnx.Module], int]:
     """Blocks whose layers see all layers before them, and the width of the last.
 
     A part is a dense block with the transition behind it; the last one ends with the
     final batch norm and ReLU instead.
     """
-    parts: dict[str, nnx.Module] = {"stem": layers.Stem(conv, norm)}
+    parts: dict[str, nnx.Module] = {"stem": Stem(make)}
     width = 64
     for number, count in enumerate(LAYERS, 1):
         blocks: list[nnx.Module] = []
         for _ in range(count):
-            blocks.append(DenseLayer(width, conv, norm))
+            blocks.append(DenseLayer(width, make))
             width += GROWTH
         if number == len(LAYERS):
-            blocks.append(Last(width, norm))
+            # Of everything, as no layer behind it does it.
+            blocks.append(nnx.Sequential(make.norm(width), jax.nn.relu))
         else:
-            blocks.append(Transition(width, conv, norm))
+            blocks.append(Transition(width, make))
             width //= 2
-        parts[f"layer{number}"] = layers.Chain(blocks)
+        parts[f"layer{number}"] = nnx.Sequential(*blocks)
     return parts, width
 
 
 class DenseLayer(nnx.Module):
     """Adds features computed from all that came before."""
 
-    def __init__(self, inputs: int, conv: layers.Make, norm: layers.Make):
-        self.norm1 = norm(inputs)
-        self.conv1 = conv(inputs, 4 * GROWTH, 1)
-        self.norm2 = norm(4 * GROWTH)
-        self.conv2 = conv(4 * GROWTH, GROWTH, 3)
+    def __init__(self, inputs: int, make: Make):
+        self.norm1 = make.norm(inputs)
+        self.conv1 = make.conv(inputs, 4 * GROWTH, 1)
+        self.norm2 = make.norm(4 * GROWTH)
+        self.conv2 = make.conv(4 * GROWTH, GROWTH, 3)
 
-    def __call__(
-        self, x: layers.Activations
-    ) -> Float[Array, "batch height width outputs"]:
+    def __call__(self, x: Activations) -> Activations:
         y = self.conv1(jax.nn.relu(self.norm1(x)))
         y = self.conv2(jax.nn.relu(self.norm2(y)))
         return jnp.concatenate([x, y], -1)
@@ -55,21 +51,9 @@ class DenseLayer(nnx.Module):
 class Transition(nnx.Module):
     """Half the features and half the size."""
 
-    def __init__(self, inputs: int, conv: layers.Make, norm: layers.Make):
-        self.norm = norm(inputs)
-        self.conv = conv(inputs, inputs // 2, 1)
+    def __init__(self, inputs: int, make: Make):
+        self.norm = make.norm(inputs)
+        self.conv = make.conv(inputs, inputs // 2, 1)
 
-    def __call__(
-        self, x: layers.Activations
-    ) -> Float[Array, "batch height2 width2 outputs"]:
-        return layers.halve(self.conv(jax.nn.relu(self.norm(x))))
-
-
-class Last(nnx.Module):
-    """The norm of everything, which no layer behind it does."""
-
-    def __init__(self, inputs: int, norm: layers.Make):
-        self.norm = norm(inputs)
-
-    def __call__(self, x: layers.Activations) -> layers.Activations:
-        return jax.nn.relu(self.norm(x))
+    def __call__(self, x: Activations) -> Activations:
+        return halve(self.conv(jax.nn.relu(self.norm(x))))

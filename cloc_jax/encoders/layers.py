@@ -5,8 +5,8 @@ and is not what the pretrained networks did. `dtype` is the type of the computat
 parameters and statistics are float32 in any case.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,21 @@ from jaxtyping import Array, Float
 
 from cloc_jax.encoders import convolution
 
-Make = Callable[..., nnx.Module]  # `conv` or `norm` with a network's settings
-Activations = Float[Array, "batch height width features"]
+Activations = Float[Array, "batch _ _ _"]  # height, width, features
+
+
+class Make(NamedTuple):
+    """What makes the layers of a network, with its settings."""
+
+    conv: Callable[..., "Conv"]
+    norm: Callable[..., "BatchNorm"]
+    linear: Callable[..., nnx.Linear]
 
 
 class Conv(nnx.Conv):
     """nnx.Conv, with `convolution.convolve` in its place where that pays on a CPU."""
 
-    def __call__(  # type: ignore[override]
-        self, x: Activations
-    ) -> Float[Array, "batch height2 width2 outputs"]:
+    def __call__(self, x: Activations) -> Activations:  # type: ignore[override]
         # Many products of few channels are no gain, and take long to compile.
         window = self.kernel_size[0]
         pays = window == 1 or (window == 3 and self.in_features >= 128)
@@ -121,9 +126,7 @@ def norm(features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> BatchNorm:
     return BatchNorm(features, momentum=0.9, epsilon=epsilon, rngs=rngs)
 
 
-def max_pool(
-    x: Activations, window: int, *, stride: int, pad: int = 0
-) -> Float[Array, "batch height2 width2 features"]:
+def max_pool(x: Activations, window: int, *, stride: int, pad: int = 0) -> Activations:
     """Largest value of each window; padding never wins."""
     # window_shape by name and padding apart from it: jax2onnx refuses the one and
     # passes over the other. XLA makes one window of both.
@@ -135,16 +138,12 @@ def max_pool(
     )
 
 
-def halve(x: Activations) -> Float[Array, "batch height2 width2 features"]:
+def halve(x: Activations) -> Activations:
     """Average of each 2x2 window, without the last row or column of an odd size."""
-    return nnx.avg_pool(
-        x, window_shape=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0))
-    )
+    return nnx.avg_pool(x, window_shape=(2, 2), strides=(2, 2), padding="VALID")
 
 
-def adaptive_average_pool(
-    x: Activations, size: int
-) -> Float[Array, "batch size size features"]:
+def adaptive_average_pool(x: Activations, size: int) -> Activations:
     """Averages over size x size windows that cover an image of any size.
 
     As torch.nn.AdaptiveAvgPool2d: window i of n positions is floor(i n / size) up to
@@ -167,17 +166,10 @@ def _windows(length: int, size: int, dtype) -> Float[Array, "size length"]:
 class Stem(nnx.Module):
     """The first layers of ResNet and DenseNet: a quarter of the size, 64 features."""
 
-    def __init__(self, conv: Make, norm: Make):
-        self.conv = conv(3, 64, 7, stride=2)
-        self.norm = norm(64)
+    def __init__(self, make: Make):
+        self.conv = make.conv(3, 64, 7, stride=2)
+        self.norm = make.norm(64)
 
-    def __call__(self, x: Activations) -> Float[Array, "batch height2 width2 64"]:
+    def __call__(self, x: Activations) -> Activations:
         x = jax.nn.relu(self.norm(self.conv(x)))
         return max_pool(x, 3, stride=2, pad=1)
-
-
-class Chain(nnx.Module):
-    """Blocks that `Backbone` runs one after another."""
-
-    def __init__(self, blocks: Sequence[nnx.Module]):
-        self.blocks = nnx.List(blocks)

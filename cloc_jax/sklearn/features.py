@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from cloc_jax import methods
 from cloc_jax.config import canonical, default_config, from_canonical, set_fields
 from cloc_jax.data.source import KeptFeatures
-from cloc_jax.encoders.registry import Identity
+from cloc_jax.encoders import Identity
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions

@@ -27,7 +27,6 @@ from cloc_jax.config import (
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
-from cloc_jax.encoders.registry import SMALL, Identity
 from cloc_jax.encoders.weights import filling, weight_files
 from cloc_jax.runtime import (
     checkpoint,
@@ -46,11 +45,6 @@ EXTRACTION_BATCH = 32
 def check(config: ConfigDict) -> None:
     """ValueError where there is no such encoder, or no such part of it."""
     encoder = config.encoder
-    if encoder.name not in encoders.ENCODERS:
-        raise ValueError(
-            f"encoder.name is {encoder.name!r}; this version has "
-            f"{', '.join(encoders.ENCODERS)}."
-        )
     check_settings(config)
     parts = outline(config).parts
     if encoder.trainable_from and encoder.trainable_from not in parts[1:]:
@@ -79,7 +73,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 def weights_of(config: ConfigDict) -> filling.Weights | None:
     """The weights that the configuration names; None to start at random."""
     name, source = config.encoder.name, config.encoder.weights
-    if source == "random" or not source and name == SMALL:
+    if source == "random" or not source and name == encoders.SMALL:
         return None
     if not source:
         raise ValueError(
@@ -144,7 +138,7 @@ def outline(config: ConfigDict) -> Outline:
 def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
     options: dict[str, Any] = {"pooling": pooling, "widths": widths}
     encoder = nnx.eval_shape(
-        lambda: encoders.build(name, channels=3, rngs=nnx.Rngs(0), **options)
+        lambda: encoders.Backbone(name, channels=3, rngs=nnx.Rngs(0), **options)
     )
     return Outline(encoder.parts, encoder.features, encoder.is_signed, encoder.smallest)
 
@@ -185,7 +179,7 @@ def _initializer(
         first = entrance(config)
         if first == FEATURES:
             whole = outline(config)
-            identity = Identity(whole.features, is_signed=whole.is_signed)
+            identity = encoders.Identity(whole.features, is_signed=whole.is_signed)
             return init(identity, rngs)
         encoder = build(config, rngs)
         kind = config.encoder.batch_norm
@@ -225,12 +219,11 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
         "widths": settings.widths,
         "pooling": settings.pooling,
         "dtype": settings.dtype,
-        "remat": settings.remat,
     }
     for name in ("stride", "epsilon", "preprocessing"):
         if settings[name]:
             options[name] = settings[name]
-    return encoders.build(
+    return encoders.Backbone(
         settings.name, channels=config.data.channels, rngs=rngs, **options
     )
 

@@ -112,31 +112,14 @@ def test_the_real_file(shared):
     model = encoder(weights)
     for path, variable in nnx.to_flat_state(nnx.state(model)):
         assert variable.dtype == jnp.float32, path
-    kernel = model.layer4.blocks[0].shortcut.conv.kernel[...]
+    kernel = model.layer4.layers[0].shortcut.conv.kernel[...]
     expected = tensors["layer4.0.downsample.0.weight"].astype(np.float32)
     np.testing.assert_array_equal(kernel[0, 0], expected[:, :, 0, 0].T)
 
 
-def named(*names):
-    return {name: np.zeros((1, 1, 1, 1), np.float32) for name in names}
-
-
-@pytest.mark.parametrize(
-    "tensors, message",
-    [
-        (
-            named("layer1.0.conv1.weight", "layer1.0.conv3.weight"),
-            r"a ResNet with \(1, 0, 0, 0\) blocks of 3 convolutions; this version",
-        ),
-        (
-            named("features.denseblock1.denselayer1.conv1.weight"),
-            r"a DenseNet with \(1, 0, 0, 0\) layers",
-        ),
-        (named("features.0.weight", "features.3.weight"), "such as features.0.weight"),
-    ],
-)
-def test_unknown_networks(tensors, message):
-    with pytest.raises(ValueError, match=message):
+def test_unknown_networks():
+    tensors = dict.fromkeys(("features.0.weight", "head.weight"), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="such as features.0.weight, head.*; this ver"):
         filling.canonical(tensors, {})
 
 
@@ -160,9 +143,8 @@ def test_values_that_no_network_was_trained_to(resnet):
         filling.canonical(resnet.tensors | {"bn1.bias": bad}, {})
 
 
-def build(name="resnet18", **options):
-    options = {"channels": 3, "rngs": nnx.Rngs(0)} | options
-    return encoders.build(name, **options)
+def build():
+    return encoders.Backbone("resnet18", channels=3, rngs=nnx.Rngs(0))
 
 
 def test_all_that_does_not_fit_is_said_at_once(resnet):
@@ -171,16 +153,12 @@ def test_all_that_does_not_fit_is_said_at_once(resnet):
     tensors["layer1.0.conv1.weight"] = np.zeros((64, 64, 1, 1), np.float32)
     tensors["layer2.0.se.fc1.weight"] = np.zeros((4, 4), np.float32)
     with pytest.raises(ValueError) as caught:
-        filling.filled(lambda: build(epsilon=1e-3), resnet._replace(tensors=tensors))
+        filling.filled(build, resnet._replace(tensors=tensors))
     assert str(caught.value).splitlines()[1:] == [
-        "  the encoder has epsilon 0.001, the weights want 1e-05",
         "  layer1.0.conv1.weight is (64, 64, 1, 1), not (64, 64, 3, 3)",
         "  layer3.1.bn2.running_var is missing, not (256,)",
         "  layer2.0.se.fc1.weight (4, 4) has no place",
     ]
-    for name in ("resnet34", "small"):
-        with pytest.raises(ValueError, match=f"are a resnet18, but .* is a {name}"):
-            filling.filled(lambda name=name: build(name), resnet)
 
 
 def test_classifiers_and_counts_are_ignored(resnet):
@@ -191,7 +169,7 @@ def test_classifiers_and_counts_are_ignored(resnet):
     }
     half = {k: v.astype(np.float16) for k, v in resnet.tensors.items()}
     model = encoder(resnet._replace(tensors=half | extra), channels=1)
-    kernel = model.layer2.blocks[0].conv2.kernel[...]
+    kernel = model.layer2.layers[0].conv2.kernel[...]
     assert kernel.dtype == jnp.float32
     expected = half["layer2.0.conv2.weight"].transpose(2, 3, 1, 0)
     np.testing.assert_array_equal(kernel, expected.astype(np.float32))

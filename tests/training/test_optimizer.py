@@ -30,7 +30,7 @@ def model():
 
     def create():
         rngs = nnx.Rngs(0)
-        encoder = encoders.build("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
+        encoder = encoders.Backbone("small", channels=1, widths=(2, 2, 2, 2), rngs=rngs)
         return method.init(encoder, rngs)
 
     return checkpoint.split_model(encoder.compiled_model(create)())[1].params

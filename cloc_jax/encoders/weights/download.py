@@ -84,15 +84,15 @@ def _explanation(url: str, error: Exception) -> str:
     """Why there was no download, and what to do."""
     cause = error.__cause__ or error  # the library wraps what a server answered
     code = getattr(getattr(cause, "response", None), "status_code", None)
-    if code in (401, 403, 404):
-        return (
-            f"the hub did not give {url} ({code}): there is no such file, or it is "
-            "closed and needs HF_TOKEN. Check the name; repositories that have the "
-            "file: timm/resnet50.tv_in1k, timm/vgg16.tv_in1k, timm/densenet121.tv_in1k."
-        )
     reason = f"error {code}" if code else str(cause) or type(cause).__name__
-    return (
-        f"{url} was not downloaded ({reason.splitlines()[0].rstrip('.')}); nothing was "
-        "kept. Check the network and try again, or set HF_ENDPOINT to a mirror; or get "
-        "the file by another way and give its path instead of the name."
+    advice = (
+        "Check the network and try again, or set HF_ENDPOINT to a mirror; or get the "
+        "file by another way and give its path instead of the name."
     )
+    if code in (401, 403, 404):
+        advice = (
+            "There is no such file, or it is closed and needs HF_TOKEN; one that there "
+            "is: timm/vgg16.tv_in1k."
+        )
+    reason = reason.splitlines()[0].rstrip(".")
+    return f"{url} was not downloaded ({reason}); nothing was kept. {advice}"

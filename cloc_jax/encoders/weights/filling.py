@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from cloc_jax.encoders.backbone import Backbone
-from cloc_jax.encoders.preprocessing import PREPROCESSINGS
+from cloc_jax.encoders.backbone import PREPROCESSINGS, Backbone
 from cloc_jax.encoders.resnet import STRIDES
 from cloc_jax.encoders.weights import download, names, weight_files
 from cloc_jax.runtime import environment
@@ -106,7 +105,7 @@ def canonical(
       preprocessing: in place of what the file says.
     """
     named = names.from_timm(tensors)
-    recognised = names.recognise({name: tensor.shape for name, tensor in named.items()})
+    recognised = names.recognise(named)
     if architecture not in (None, recognised):
         raise ValueError(
             f"these weights are a {recognised} by their tensors, and encoder.name asks "
@@ -152,16 +151,12 @@ def filled(make: Callable[[], Backbone], weights: Weights) -> Backbone:
 
     Compiles nothing, since no initial values are drawn: that takes longer than reading
     the weights. Every parameter and statistic must have its tensor and every tensor its
-    place, except the classifier's; whatever does not fit is in one ValueError. Call it
-    outside of compiled functions, which would carry the weights as constants.
+    place, except the classifier's; whatever does not fit is in one ValueError. The
+    encoder must have the `options` of the weights. Call it outside of compiled
+    functions, which would carry the weights as constants.
     """
     encoder = nnx.eval_shape(make)
     said = weights.metadata["architecture"]
-    if encoder.architecture != said:
-        raise ValueError(
-            f"these weights are a {said}, but the encoder is a {encoder.architecture}; "
-            f"set encoder.name={said}."
-        )
     variables = {
         names.torchvision_name(said, path): (path, variable)
         for path, variable in nnx.to_flat_state(nnx.state(encoder))
@@ -169,11 +164,6 @@ def filled(make: Callable[[], Backbone], weights: Weights) -> Backbone:
     wanted = {name: _torch_shape(v.shape) for name, (_, v) in variables.items()}
     found = {name: tensor.shape for name, tensor in weights.tensors.items()}
     problems = [
-        f"the encoder has {key} {getattr(encoder, key)}, the weights want {value}"
-        for key, value in options(weights).items()
-        if getattr(encoder, key) != value
-    ]
-    problems += [
         f"{name} is {found.get(name, 'missing')}, not {shape}"
         for name, shape in wanted.items()
         if found.get(name) != shape

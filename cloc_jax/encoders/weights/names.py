@@ -5,7 +5,6 @@ torchvision's layouts come with its names: kernels [out, in, height, width], mat
 """
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -16,18 +15,18 @@ from cloc_jax.encoders.vgg import CONVOLUTIONS
 RESNET = {
     r"stem\.conv": "conv1",
     r"stem\.norm": "bn1",
-    r"(layer\d)\.blocks\.(\d+)\.conv(\d)": r"\1.\2.conv\3",
-    r"(layer\d)\.blocks\.(\d+)\.norm(\d)": r"\1.\2.bn\3",
-    r"(layer\d)\.blocks\.(\d+)\.shortcut\.conv": r"\1.\2.downsample.0",
-    r"(layer\d)\.blocks\.(\d+)\.shortcut\.norm": r"\1.\2.downsample.1",
+    r"(layer\d)\.layers\.(\d+)\.conv(\d)": r"\1.\2.conv\3",
+    r"(layer\d)\.layers\.(\d+)\.norm(\d)": r"\1.\2.bn\3",
+    r"(layer\d)\.layers\.(\d+)\.shortcut\.conv": r"\1.\2.downsample.0",
+    r"(layer\d)\.layers\.(\d+)\.shortcut\.norm": r"\1.\2.downsample.1",
 }
 DENSENET = {
     r"stem\.(conv|norm)": r"features.\g<1>0",
-    r"layer4\.blocks\.\d+\.norm": "features.norm5",
-    r"layer(\d)\.blocks\.\d+\.(conv|norm)": r"features.transition\1.\2",
+    r"layer4\.layers\.\d+\.layers\.0": "features.norm5",
+    r"layer(\d)\.layers\.\d+\.(conv|norm)": r"features.transition\1.\2",
 } | {
     # They count layers from 1.
-    rf"layer(\d)\.blocks\.{n}\.(conv|norm)(\d)": (
+    rf"layer(\d)\.layers\.{n}\.(conv|norm)(\d)": (
         rf"features.denseblock\1.denselayer{n + 1}.\2\3"
     )
     for n in range(24)
@@ -66,10 +65,15 @@ LEAVES = {
 # What an encoder does not use: the classifier, and torch's counts of batches. VGG16's
 # classifier has fc6 and fc7 in it, which only `pooling="average"` leaves unused.
 IGNORED = r"fc\..*|classifier\.([036]\.)?(weight|bias)|.*\.num_batches_tracked"
-DEPTHS: dict[tuple[int, tuple[int, ...]], str] = {
-    (2, (2, 2, 2, 2)): "resnet18",
-    (2, (3, 4, 6, 3)): "resnet34",
-    (3, (3, 4, 6, 3)): "resnet50",
+# A kernel near the end of each, the deeper ones first. Others that have one of them as
+# well do not fit into the encoder, which `filling.filled` says.
+LAST_KERNELS = {
+    "layer4.2.conv3.weight": "resnet50",
+    "layer4.2.conv2.weight": "resnet34",
+    "layer4.1.conv2.weight": "resnet18",
+    "features.denseblock4.denselayer16.conv2.weight": "densenet121",
+    "features.40.weight": "vgg16_bn",
+    "features.28.weight": "vgg16",
 }
 
 
@@ -82,35 +86,15 @@ def torchvision_name(architecture: str, path: tuple) -> str:
     raise KeyError(f"{architecture} has no name for {module}")
 
 
-def recognise(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """The architecture of tensors with these names and shapes, by its depth."""
-    if "layer1.0.conv1.weight" in shapes:
-        depth = 3 if "layer1.0.conv3.weight" in shapes else 2
-        blocks = _counts(shapes, r"layer(\d)\.\d+\.conv1\.weight")
-        if (depth, blocks) in DEPTHS:
-            return DEPTHS[depth, blocks]
-        what = f"a ResNet with {blocks} blocks of {depth} convolutions"
-    elif "features.denseblock1.denselayer1.conv1.weight" in shapes:
-        layers = _counts(shapes, r"features\.denseblock(\d)\.\w+\.conv1\.weight")
-        if layers == (6, 12, 24, 16):
-            return "densenet121"
-        what = f"a DenseNet with {layers} layers"
-    else:
-        kernels = {name for name, shape in shapes.items() if len(shape) == 4}
-        for architecture in ("vgg16", "vgg16_bn"):
-            table = TABLES[architecture].items()
-            if {f"{name}.weight" for key, name in table if "convs" in key} == kernels:
-                return architecture
-        what = f"tensors such as {', '.join(sorted(shapes)[:5])}"
+def recognise(names: Collection[str]) -> str:
+    """The architecture of tensors with these names."""
+    for last, architecture in LAST_KERNELS.items():
+        if last in names:
+            return architecture
     raise ValueError(
-        f"these weights have {what}; this version knows {', '.join(TABLES)}, by the "
-        "names of torchvision or timm."
+        f"these weights have tensors such as {', '.join(sorted(names)[:5])}; this "
+        f"version knows {', '.join(TABLES)}, by the names of torchvision or timm."
     )
-
-
-def _counts(names: Collection[str], pattern: str) -> tuple[int, ...]:
-    groups = Counter(m[1] for name in names if (m := re.fullmatch(pattern, name)))
-    return tuple(groups[group] for group in "1234")
 
 
 def from_timm(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,9 +8,7 @@ executed, and nothing is unpacked to the disk.
 import pathlib
 import pickle
 import warnings
-from typing import Any
 
-import ml_dtypes  # NumPy knows bfloat16 by it, and safetensors by NumPy
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -31,9 +29,8 @@ SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
     """Tensors of a file by their names in it, and what it says about itself.
 
-    float16 stays float16; bfloat16, which NumPy lacks, becomes float32. Metadata has
-    the source, the file's name, and sha256, of its bytes. A file that names its own
-    keeps them: it was converted, and they tell from what.
+    Metadata has the source, the file's name, and sha256, of its bytes. A file that
+    names its own keeps them: it was converted, and they tell from what.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -54,10 +51,10 @@ def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
             "can be read: safetensors and PyTorch (.pth, .pt, .bin)."
         )
     if not tensors:
-        raise ValueError(f"{path} holds no tensors; get another file. {MISSING}")
-    for name, tensor in tensors.items():
-        if tensor.dtype == ml_dtypes.bfloat16:
-            tensors[name] = tensor.astype(np.float32)
+        raise ValueError(
+            f"{path} holds no tensors by name, as what model.state_dict() gives does; "
+            f"get another file. {MISSING}"
+        )
     if "sha256" not in said:
         said["sha256"] = files.sha256(path)
     return tensors, {"source": path.name} | said
@@ -96,12 +93,8 @@ def _read_torch(path: pathlib.Path) -> Tensors:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle's versions
             loaded = torch.load(path, map_location="cpu", weights_only=True)
-        state = _state_dict(loaded)
-        tensors = {k: v.detach() for k, v in state.items() if torch.is_tensor(v)}
-        return {
-            name: (t.float() if t.dtype == torch.bfloat16 else t).numpy()
-            for name, t in tensors.items()
-        }
+        state = loaded if isinstance(loaded, dict) else {}
+        return {k: v.detach().numpy() for k, v in state.items() if torch.is_tensor(v)}
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} was refused: it holds more than tensors, and opening it would "
@@ -110,18 +103,6 @@ def _read_torch(path: pathlib.Path) -> Tensors:
         ) from error
     except Exception as error:  # damage surfaces as nearly any of them
         raise _damaged(path, error) from error
-
-
-def _state_dict(loaded: Any) -> dict[str, Any]:
-    """The state dict in what a checkpoint holds, without prefixes of wrappers."""
-    state = loaded if isinstance(loaded, dict) else {}
-    for key in ("state_dict", "model"):
-        if isinstance(state.get(key), dict):
-            state = state[key]
-    for prefix in ("module.", "_orig_mod."):  # of parallel and compiled models
-        if state and all(str(name).startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): v for name, v in state.items()}
-    return state
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
