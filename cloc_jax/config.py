@@ -141,7 +141,6 @@ def default_config() -> ConfigDict:
     config.encoder.widths = (16, 32, 64, 128)  # ours: small's channels by layer
     config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
     config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
-    config.encoder.remat = False  # recompute in the backward pass: slower, less memory
     # Statistics of batch norm in training: global, of the whole batch, so that results
     # do not depend on devices; device, of each device's share, which needs almost no
     # communication but makes results depend on mesh.devices; or frozen, those of the
@@ -174,7 +173,6 @@ def default_config() -> ConfigDict:
     # then asks for its margins between prototypes as well.
     config.head.classifier = "layers"
     config.head.hidden = 256  # ours: width between the classifier's two layers
-    config.head.activation = "relu"  # ours: relu, gelu or tanh between them
 
     # Every method has its settings under its own name; those of a method that is not
     # the chosen one must be left alone. docs/methods.md says what each method is.
@@ -287,7 +285,6 @@ def _gol() -> ConfigDict:
     """GOL: order and metric losses on reference points, prediction by kNN."""
     gol = ConfigDict()
     gol.width = 128  # ours: of the projection that makes embeddings signed
-    gol.references = 0  # reference points along the order; 0 for one per rank
     gol.margin = 0.25  # of the metric loss
     gol.tau = 0  # ranks up to this far apart count as alike
     gol.pairs = 0  # per batch; 0 for half as many as images

@@ -6,14 +6,16 @@ from cloc_jax.methods.interface import (
     HEAD,
     Context,
     Labelled,
+    Limits,
     Method,
     Prediction,
     Readout,
     Stage,
+    Stop,
     Support,
+    Verdict,
     View,
     freeze,
     group_of,
 )
 from cloc_jax.methods.registry import METHODS, build, takes
-from cloc_jax.methods.stop_rules import Limits, Stop, Verdict

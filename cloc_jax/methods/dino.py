@@ -27,8 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import pretraining, stop_rules
-from cloc_jax.methods.interface import ENCODER, UNDECAYED, Method, View
+from cloc_jax.methods import interface, pretraining
 
 LAST_LAYER = "last_layer"  # the parameter group
 GLOBAL_CROPS = 2  # that the teacher sees too
@@ -100,7 +99,7 @@ def dino(
     *,
     num_ranks: int,
     batch_size: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     output: int,
     hidden: int,
     bottleneck: int,
@@ -115,25 +114,23 @@ def dino(
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
-) -> Method:
+) -> interface.Method:
     """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
-    if min(student_temperature, teacher_temperature) <= 0:
-        raise ValueError(
-            f"method.dino has temperatures {student_temperature} and "
-            f"{teacher_temperature}; both must be above 0."
-        )
-    if not 0 <= momentum <= 1 or not 0 <= center_momentum < 1:
-        raise ValueError(
-            f"method.dino has momentum {momentum} and center_momentum "
-            f"{center_momentum}; use 0 to 1, and the second below 1."
-        )
-    if min(output, hidden, bottleneck) < 1 or min(local_crops, frozen_epochs) < 0:
-        raise ValueError(
-            f"method.dino has output {output}, hidden {hidden}, bottleneck "
-            f"{bottleneck}, local_crops {local_crops} and frozen_epochs "
-            f"{frozen_epochs}; use 1 or more of the first three and 0 or more of the "
-            "others."
-        )
+    interface.check_range(
+        "method.dino",
+        0.001,
+        student_temperature=student_temperature,
+        teacher_temperature=teacher_temperature,
+    )
+    interface.check_range(
+        "method.dino", 0, 1, momentum=momentum, center_momentum=center_momentum
+    )
+    interface.check_range(
+        "method.dino", 1, output=output, hidden=hidden, bottleneck=bottleneck
+    )
+    interface.check_range(
+        "method.dino", 0, local_crops=local_crops, frozen_epochs=frozen_epochs
+    )
     if len(local_size) != 2 or min(local_size) < 1:
         raise ValueError(
             f"method.dino.local_size is {tuple(local_size)}; give height and width, "
@@ -144,8 +141,7 @@ def dino(
     def init(encoder, rngs):
         projection = pretraining.Perceptron(
             (encoder.features, hidden, hidden, bottleneck),
-            has_norms=has_norms,
-            norms=2,
+            norms=2 if has_norms else 0,
             activation=exact_gelu,
             kernel_init=nnx.initializers.truncated_normal(0.02),
             rngs=rngs,
@@ -160,7 +156,6 @@ def dino(
         sizes = [large]
         if local_crops:
             sizes.append(jnp.concatenate(views[GLOBAL_CROPS:]))
-        match_modes(model)
         student = _outputs(model, sizes, is_frozen=model.frozen_steps[...] > 0)
         teacher, center = _outputs(model.teacher, [large]), model.center[...]
         value = losses.dino(
@@ -194,26 +189,28 @@ def dino(
         copy_variables(model.teacher.encoder, model.encoder)
 
     trains: dict[str, Mapping[str, Any]] = dict.fromkeys(
-        (*ENCODER, pretraining.PROJECTION), {}
+        (*interface.ENCODER, pretraining.PROJECTION), {}
     )
     # Frozen, it must not be decayed either. Later its length plays no part.
-    trains[LAST_LAYER] = UNDECAYED
-    local = View(size=(height, width), augment="dino_local")
-    large_views = (View(augment="dino_global_1"), View(augment="dino_global_2"))
-    pretrain_stage = pretraining.pretrain_stage(
+    trains[LAST_LAYER] = interface.UNDECAYED
+    local = interface.View(size=(height, width), augment="dino_local")
+    large_views = (
+        interface.View(augment="dino_global_1"),
+        interface.View(augment="dino_global_2"),
+    )
+    given = (batch_size, limits, downstream, pretrain, probe)
+    first, second = pretraining.two_stages(
+        "dino",
         loss,
-        pretrain,
-        batch_size,
+        pretraining.classify,
+        *given,
         views=(*large_views, *(local,) * local_crops),
         trains=trains,
         enter=enter,
         after_step=after_step,
     )
-    downstream_stage = pretraining.downstream_stage(
-        "dino", downstream, pretraining.classify, probe, batch_size, limits
-    )
-    stages = (pretrain_stage, downstream_stage._replace(enter=enter_downstream))
-    return Method(init, stages, pretraining.embed, pretraining.predict)
+    stages = (first, second._replace(enter=enter_downstream))
+    return interface.Method(init, stages, pretraining.embed, pretraining.predict)
 
 
 def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:
@@ -221,22 +218,6 @@ def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:
     features = jnp.concatenate([network.encoder(images) for images in sizes])
     projected = losses.unit_vectors(network.projection(features))
     return network.last_layer(projected, **options)
-
-
-def match_modes(model: Distilled) -> None:
-    """Puts the teacher's layers into the mode of the student's.
-
-    Its batch norms then use batch statistics, except in parts that are frozen.
-    """
-    for name in AVERAGED:
-        student, teacher = (
-            nnx.iter_modules(getattr(network, name))
-            for network in (model, model.teacher)
-        )
-        for (_, ours), (_, theirs) in zip(student, teacher, strict=True):
-            for mode in ("use_running_average", "deterministic"):
-                if hasattr(ours, mode):
-                    setattr(theirs, mode, getattr(ours, mode))
 
 
 def follow(model: Distilled, share: Float[Array, ""]) -> None:
@@ -258,6 +239,5 @@ def copy_variables(source: nnx.Module, target: nnx.Module) -> None:
 def _pairs(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
     """Variables at the same places of two modules alike."""
     left, right = nnx.to_flat_state(a), nnx.to_flat_state(b)
-    for (path, ours), (other, theirs) in zip(left, right, strict=True):
-        assert path == other
+    for (_, ours), (_, theirs) in zip(left, right, strict=True):
         yield ours, theirs

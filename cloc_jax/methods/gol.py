@@ -20,12 +20,11 @@ from jaxtyping import Array, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import fitted_predictions, stop_rules
-from cloc_jax.methods.interface import NETWORK, Method, Readout
+from cloc_jax.methods import fitted_predictions, interface
 from cloc_jax.methods.logit_methods import fit_stage
 
 REFERENCES = "references"  # the parameter group
-# Reference points that start on a half circle, as the authors do.
+# Numbers of ranks whose reference points start on a half circle, as the authors do.
 HALF_CIRCLE = (2, 3, 5)
 
 
@@ -46,38 +45,28 @@ def gol(
     *,
     num_ranks: int,
     batch_size: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     width: int,
-    references: int,
     margin: float,
     tau: int,
     pairs: int,
     neighbours: Sequence[int],
-) -> Method:
+) -> interface.Method:
     """One stage; see `cloc_jax/config.py` for what each setting means."""
-    points = references or num_ranks
-    if points < 2 or width < 2 or pairs < 0 or margin < 0 or tau < 0:
-        raise ValueError(
-            f"method.gol has references {references}, width {width}, pairs {pairs}, "
-            f"margin {margin} and tau {tau}; use at least 2 points and 2 dimensions, "
-            "and 0 or more of the others."
-        )
-    if not neighbours or min(neighbours) < 1:
-        raise ValueError(
-            f"method.gol.neighbours is {tuple(neighbours)}; give the numbers of "
-            "neighbours to choose from, such as (2, 6, 10)."
-        )
+    interface.check_range("method.gol", 2, width=width)
+    interface.check_range("method.gol", 0, pairs=pairs, margin=margin, tau=tau)
+    interface.check_range("method.gol", 1, neighbours=min(neighbours, default=0))
     count = pairs or batch_size // 2
 
     def init(encoder, rngs):
-        return Embedder(encoder, width, points, rngs=rngs)
+        return Embedder(encoder, width, num_ranks, rngs=rngs)
 
     def enter(model, context, rngs):
-        if points not in HALF_CIRCLE:
+        if num_ranks not in HALF_CIRCLE:
             return
         plane = jax.random.normal(rngs.params(), (width, 2), jnp.float32)
         basis = jnp.linalg.qr(plane)[0]
-        angles = jnp.linspace(0.0, math.pi, points, dtype=jnp.float32)
+        angles = jnp.linspace(0.0, math.pi, num_ranks, dtype=jnp.float32)
         circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
         model.references[...] = circle @ basis.T
 
@@ -110,19 +99,17 @@ def gol(
         return fitted_predictions.fit_neighbours(train, val, neighbours)
 
     def readouts(model):
-        if points != num_ranks:
-            return {}
         unit = losses.unit_vectors(model.references[...])
         cosines = jnp.clip(jnp.sum(unit[1:] * unit[:-1], axis=1), -1, 1)
-        return {"reference_angles": Readout(jnp.degrees(jnp.arccos(cosines)))}
+        return {"reference_angles": interface.Readout(jnp.degrees(jnp.arccos(cosines)))}
 
     stage = fit_stage(
         loss,
         limits,
-        trains=dict.fromkeys((*NETWORK, REFERENCES), {}),
+        trains=dict.fromkeys((*interface.NETWORK, REFERENCES), {}),
         enter=enter,
     )
-    return Method(init, (stage,), embed, predict, fit, readouts)
+    return interface.Method(init, (stage,), embed, predict, fit, readouts)
 
 
 def draw_pairs(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, UInt8
 
 from cloc_jax.encoders import Encoder
 from cloc_jax.losses import unit_vectors
-from cloc_jax.methods.interface import Prediction
+from cloc_jax.methods.interface import Prediction, check_choice, check_range
 
 # Images, or what the frozen parts of an encoder made of them.
 Inputs = (
@@ -22,7 +22,6 @@ Inputs = (
 )
 CLASSIFIERS = ("layers", "cosine")
 FIRST_SCALE = 10.0  # of cosines, as logits of a cosine classifier
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jax.nn.tanh}
 CONTRASTS = ("embedding", "hidden", "logits")
 
 
@@ -59,30 +58,11 @@ class HeadOptions:
     projection_relu: bool
     classifier: str
     hidden: int
-    activation: str
 
     def __post_init__(self) -> None:
-        if self.classifier not in CLASSIFIERS:
-            raise ValueError(
-                f"head.classifier is {self.classifier!r}; use one of "
-                f"{', '.join(CLASSIFIERS)}."
-            )
-        if self.projection_relu and not self.projection:
-            raise ValueError(
-                "head.projection_relu puts a ReLU behind the projection, but "
-                "head.projection is 0; give it a width, such as 128."
-            )
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"head.activation is {self.activation!r}; use one of "
-                f"{', '.join(ACTIVATIONS)}."
-            )
-        if self.projection < 0 or self.hidden < 1:
-            raise ValueError(
-                f"head.projection is {self.projection} and head.hidden is "
-                f"{self.hidden}; they are widths: 0 or more (0: no projection) and 1 "
-                "or more."
-            )
+        check_choice("head.classifier", self.classifier, CLASSIFIERS)
+        check_range("head", 0, projection=self.projection)
+        check_range("head", 1, hidden=self.hidden)
 
 
 class Head(nnx.Module):
@@ -100,7 +80,6 @@ class Head(nnx.Module):
         if not is_cosine:
             self.linear1 = nnx.Linear(width, options.hidden, rngs=rngs)
             self.linear2 = nnx.Linear(options.hidden, num_ranks, rngs=rngs)
-        self.activation = options.activation
         self.projection_relu = options.projection_relu
 
     def __call__(self, features: Float[Array, "batch features"]) -> Outputs:
@@ -109,7 +88,7 @@ class Head(nnx.Module):
             embedding = jax.nn.relu(embedding)
         if self.prototypes:
             return Outputs(embedding, embedding, self.prototypes(embedding))
-        hidden = ACTIVATIONS[self.activation](self.linear1(embedding))
+        hidden = jax.nn.relu(self.linear1(embedding))
         return Outputs(embedding, hidden, self.linear2(hidden))
 
 
@@ -138,6 +117,11 @@ def softmax_prediction(logits: Float[Array, "batch ranks"]) -> Prediction:
     """The most probable rank, with the probabilities of all."""
     probabilities = jax.nn.softmax(logits)
     return Prediction(probabilities.argmax(1), probabilities=probabilities)
+
+
+def inverse_softplus(value: Float[Array, "..."]) -> Float[Array, "..."]:
+    """theta with softplus(theta) = value, exact for small and large values alike."""
+    return value + jnp.log(-jnp.expm1(-value))
 
 
 def cross_entropy(logits, batch):

@@ -1,17 +1,16 @@
-"""What a method is: a short list of stages that one loop can train.
+"""What a method is: a short list of stages that one loop can train, and their ends.
 
 CLOC's two phases, pretraining with a probe after it, a teacher that follows its student
 and reference points are all the same to the loop, which knows nothing but this file.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
-
-from cloc_jax.methods.stop_rules import Stop
 
 # Parameter groups by the first names of their paths; see `group_of`.
 ENCODER = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
@@ -20,6 +19,8 @@ NETWORK = (*ENCODER, HEAD)
 
 # Optimizer settings of groups that weight decay must not reach.
 UNDECAYED: Mapping[str, Any] = {"weight_decay": 0.0, "final_weight_decay": None}
+
+HIGHER_IS_BETTER = {"accuracy": True, "qwk": True, "mae": False, "macro_mae": False}
 
 Support = dict[str, np.ndarray]  # what `Method.fit` found, saved with the run
 
@@ -37,8 +38,6 @@ class Context(NamedTuple):
     """What a stage may look at when it is entered."""
 
     initial: Callable[[], nnx.Module]  # the model as the run began
-    embed: Callable[[], np.ndarray]  # embeddings [item, dim] of the clean training data
-    labels: Int[np.ndarray, " item"]  # of the training data
     num_steps: int  # of the stage, at most
 
 
@@ -88,6 +87,37 @@ def no_readouts(model: nnx.Module) -> dict[str, Readout]:
     return {}
 
 
+class Verdict(NamedTuple):
+    """What a stop rule says after an epoch."""
+
+    state: dict[str, Any]
+    rule: str = ""  # the rule that fired, "" to go on
+    reason: str = ""  # the same for people
+    improved: bool = False  # this epoch is the best so far
+
+
+class Stop(NamedTuple):
+    """A stop rule: `init` gives its state, `update` the verdict after each epoch.
+
+    The state is plain data, as it is saved with the run. `update(state, epoch, scores)`
+    sees how many epochs are done, the metrics of the splits it reads (training data
+    without augmentation), and as "batches" the means of the epoch's scalars.
+    """
+
+    init: Callable[[], dict[str, Any]]
+    update: Callable[[Mapping[str, Any], int, Mapping[str, Mapping]], Verdict]
+    max_epochs: int
+    reads: tuple[str, ...] = ("val",)
+
+
+class Limits(NamedTuple):
+    """Settings that the rules of all stages share; see `cloc_jax/config.py`."""
+
+    max_epochs: int
+    patience: int
+    monitor: str
+
+
 class Stage(NamedTuple):
     """One part of training, with its own loss, trainable groups and end."""
 
@@ -106,8 +136,6 @@ class Stage(NamedTuple):
     # (model, step, num_steps), changes variables that are no Param
     after_step: Callable = do_nothing
     is_scored: bool = True  # False: nothing can be predicted yet
-    # Groups whose batch norm and dropout stay in evaluation mode though others train.
-    evaluates: tuple[str, ...] = ()
     hand_over: str = "last"  # or "best": which state the next stage receives
 
     @property
@@ -132,23 +160,97 @@ class Method(NamedTuple):
     fit_reads: tuple[str, ...] = ("train", "val")
 
 
+def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Stop:
+    """Stops at `train_accuracy`, or after `patience` epochs without improvement of
+    `monitor` on validation, or after `max_epochs`; the first that fires."""
+    max_epochs, patience, monitor = limits
+    check_choice("train.monitor", monitor, HIGHER_IS_BETTER)
+    check_range("train", 1, max_epochs=max_epochs, patience=patience)
+    sign = 1.0 if HIGHER_IS_BETTER[monitor] else -1.0
+    # Not looked at without need: it costs a third of training on them.
+    reads_train = train_accuracy is not None and train_accuracy <= 1
+
+    def update(state, epoch, scores) -> Verdict:
+        # An undefined score (QWK of a single predicted rank) improves on nothing.
+        found, best, since = scores["val"][monitor], state["best"], state["since"] + 1
+        improved = found is not None and (best is None or sign * found > best)
+        # Until something can be handed over, the newest is the best there is.
+        if improved or (best is None and epoch == 1):
+            improved, since = True, 0
+            best = None if found is None else sign * found
+        rule, reason = "", ""
+        if reads_train and scores["train"]["accuracy"] >= train_accuracy:
+            rule = "train_accuracy"
+            reached = scores["train"]["accuracy"]
+            reason = f"train accuracy {reached:.3f} reached {train_accuracy:g}"
+        elif since >= patience:
+            rule = "patience"
+            reason = f"validation {monitor} did not improve for {patience} epochs"
+        elif epoch >= max_epochs:
+            rule, reason = _cap(max_epochs)
+        return Verdict({"best": best, "since": since}, rule, reason, improved)
+
+    return Stop(
+        _start, update, max_epochs, ("train", "val") if reads_train else ("val",)
+    )
+
+
+def after_epochs(max_epochs: int) -> Stop:
+    """Stops after `max_epochs`: for stages that cannot be scored."""
+    check_range("train", 1, max_epochs=max_epochs)
+
+    def update(state, epoch, scores) -> Verdict:
+        rule, reason = _cap(max_epochs) if epoch >= max_epochs else ("", "")
+        return Verdict(dict(state), rule, reason, improved=True)
+
+    return Stop(_start, update, max_epochs, reads=())
+
+
+def _start() -> dict[str, Any]:
+    return {"best": None, "since": 0}
+
+
+def _cap(max_epochs: int) -> tuple[str, str]:
+    return "max_epochs", f"the cap of {max_epochs} epochs was reached"
+
+
 def group_of(path: tuple[Any, ...]) -> str:
-    """Parameter group of a path: "encoder.layer1.conv1.kernel" is in "layer1"."""
-    return str(path[1] if path[0] == "encoder" and len(path) > 1 else path[0])
+    """Parameter group of a path: "encoder.layer1.conv1.kernel" is in "layer1".
+
+    A teacher's layers are in the groups of its student's.
+    """
+    first, *rest = [name for name in path if name != "teacher"] or path
+    return str(rest[0] if first == "encoder" and rest else first)
 
 
-def freeze(
-    model: nnx.Module, trains: Collection[str], evaluates: Collection[str] = ()
-) -> None:
-    """Puts groups outside `trains`, and those in `evaluates`, into evaluation mode.
+def freeze(model: nnx.Module, trains: Collection[str]) -> None:
+    """Puts groups outside `trains` into evaluation mode.
 
     An optimizer that leaves a group alone does not keep its running statistics from
     following the batches.
     """
     for path, module in nnx.iter_modules(model):
-        if path and group_of(path) in trains and group_of(path) not in evaluates:
+        if path and group_of(path) in trains:
             continue
         if isinstance(module, nnx.BatchNorm):
             module.use_running_average = True
         if isinstance(module, nnx.Dropout):
             module.deterministic = True
+
+
+def check_range(
+    section: str, least: int | float, most: int | float = math.inf, **settings: Any
+) -> None:
+    """ValueError where a setting of that section is not from `least` to `most`."""
+    for name, value in settings.items():
+        if not least <= value <= most:
+            wanted = (
+                f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
+            )
+            raise ValueError(f"{section}.{name} is {value}; use {wanted}.")
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """ValueError where a setting is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")

@@ -17,30 +17,23 @@ from flax import nnx
 
 from cloc_jax import losses
 from cloc_jax.losses import masks
-from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.interface import (
-    NETWORK,
-    UNDECAYED,
-    Method,
-    Prediction,
-    Readout,
-    Stage,
-)
-from cloc_jax.methods.margins import inverse_softplus
+from cloc_jax.methods import heads, interface
 
 THRESHOLDS = "thresholds"  # the parameter group
 
 
-def fit_stage(loss: Callable, limits: stop_rules.Limits, **options: Any) -> Stage:
+def fit_stage(
+    loss: Callable, limits: interface.Limits, **options: Any
+) -> interface.Stage:
     """The stage "fit": until validation stops improving, and the best is kept.
 
     `options` are further fields of the stage, or other values of these.
     """
-    stage = Stage(
+    stage = interface.Stage(
         name="fit",
         loss=loss,
-        trains=dict.fromkeys(NETWORK, {}),
-        stop=stop_rules.by_validation(limits),
+        trains=dict.fromkeys(interface.NETWORK, {}),
+        stop=interface.by_validation(limits),
         hand_over="best",
     )
     return stage._replace(**options)
@@ -49,14 +42,14 @@ def fit_stage(loss: Callable, limits: stop_rules.Limits, **options: Any) -> Stag
 def logit_method(
     outputs: int,
     head: heads.HeadOptions,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     *,
     loss: Callable,
     above: Callable | None = None,
     thresholds: Callable[[], jax.Array] | None = None,
     threshold_rate: float | None = None,
     readout: Callable | None = None,
-) -> Method:
+) -> interface.Method:
     """A method of one stage whose network has `outputs` logits per image.
 
     Args:
@@ -93,15 +86,16 @@ def logit_method(
         if above is None:
             return heads.softmax_prediction(logits)
         chances = above(logits, learned(model))
-        return Prediction(ranks_above(chances), above=chances)
+        return interface.Prediction(ranks_above(chances), above=chances)
 
     own_rate = {} if threshold_rate is None else {"learning_rate": threshold_rate}
     stage = fit_stage(
         train,
         limits,
-        trains=dict.fromkeys(NETWORK, {}) | {THRESHOLDS: dict(UNDECAYED) | own_rate},
+        trains=dict.fromkeys(interface.NETWORK, {})
+        | {THRESHOLDS: dict(interface.UNDECAYED) | own_rate},
     )
-    method = Method(init, (stage,), heads.embed, predict)
+    method = interface.Method(init, (stage,), heads.embed, predict)
     if readout is None:
         return method
     return method._replace(
@@ -114,7 +108,9 @@ def ranks_above(above) -> jax.Array:
     return jnp.sum(above > 0.5, axis=1).astype(jnp.int32)
 
 
-def ce(*, num_ranks: int, head: heads.HeadOptions, limits: stop_rules.Limits) -> Method:
+def ce(
+    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
     """Cross-entropy alone: the classifier that ordinal methods are measured against."""
 
     def loss(logits, _, label, mask):
@@ -128,17 +124,14 @@ def sord(
     *,
     num_ranks: int,
     head: heads.HeadOptions,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     alpha: float,
     distance: str,
-) -> Method:
+) -> interface.Method:
     """Cross-entropy with soft labels that fall with the distance of ranks (Diaz and
     Marathe, "Soft Labels for Ordinal Regression", CVPR 2019)."""
-    if alpha < 0 or distance not in ("absolute", "squared"):
-        raise ValueError(
-            f"method.sord has alpha {alpha} and distance {distance!r}; use 0 or more, "
-            "and absolute or squared."
-        )
+    interface.check_range("method.sord", 0, alpha=alpha)
+    interface.check_choice("method.sord.distance", distance, ("absolute", "squared"))
 
     def loss(logits, _, label, mask):
         return losses.sord(logits, label, alpha=alpha, distance=distance, where=mask)
@@ -147,8 +140,8 @@ def sord(
 
 
 def orcnn(
-    *, num_ranks: int, head: heads.HeadOptions, limits: stop_rules.Limits
-) -> Method:
+    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
     """One binary classifier per boundary (Niu et al., "Ordinal Regression with Multiple
     Output CNN for Age Estimation", CVPR 2016).
 
@@ -170,8 +163,8 @@ def orcnn(
 
 
 def coral(
-    *, num_ranks: int, head: heads.HeadOptions, limits: stop_rules.Limits
-) -> Method:
+    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
     """One score, and a bias per boundary (Cao et al., "Rank Consistent Ordinal
     Regression for Neural Networks", Pattern Recognition Letters 2020)."""
     steps = jnp.arange(num_ranks - 1, 0, -1, dtype=jnp.float32) / (num_ranks - 1)
@@ -184,13 +177,13 @@ def coral(
         ),
         above=lambda logits, biases: jax.nn.sigmoid(logits + biases[None, :]),
         thresholds=lambda: steps,
-        readout=lambda biases: Readout(-biases),
+        readout=lambda biases: interface.Readout(-biases),
     )
 
 
 def corn(
-    *, num_ranks: int, head: heads.HeadOptions, limits: stop_rules.Limits
-) -> Method:
+    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
     """Is it above this boundary, given that it is above the one before? (Shi et al.,
     "Deep Neural Networks for Rank-Consistent Ordinal Regression Based on Conditional
     Probabilities", 2021)."""
@@ -207,23 +200,22 @@ def clm(
     *,
     num_ranks: int,
     head: heads.HeadOptions,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     first: float,
     gap: float,
     threshold_learning_rate: float | None,
-) -> Method:
+) -> interface.Method:
     """One score against ordered thresholds, which are learned (the cumulative link
     model: McCullagh, "Regression Models for Ordinal Data", 1980).
 
     The thresholds are a first one and gaps of softplus; both can be read out, the gaps
     as margins are: gap h lies between the boundaries below and above rank h.
     """
-    if gap <= 0:
-        raise ValueError(f"method.clm.gap is {gap}; it must be above 0.")
+    interface.check_range("method.clm", 0.001, gap=gap)
 
     def start():
         gaps = jnp.full(num_ranks - 2, gap, jnp.float32)
-        return jnp.concatenate([jnp.full(1, first), inverse_softplus(gaps)])
+        return jnp.concatenate([jnp.full(1, first), heads.inverse_softplus(gaps)])
 
     def ordered(raw):
         return jnp.cumsum(jnp.concatenate([raw[:1], jax.nn.softplus(raw[1:])]))
@@ -238,5 +230,5 @@ def clm(
         above=lambda logits, raw: jax.nn.sigmoid(logits - ordered(raw)[None, :]),
         thresholds=start,
         threshold_rate=threshold_learning_rate,
-        readout=lambda raw: Readout(ordered(raw)),
+        readout=lambda raw: interface.Readout(ordered(raw)),
     )

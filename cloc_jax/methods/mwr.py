@@ -28,8 +28,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from cloc_jax.methods import fitted_predictions, heads, stop_rules
-from cloc_jax.methods.interface import Labelled, Method, Support
+from cloc_jax.methods import fitted_predictions, heads, interface
 from cloc_jax.methods.logit_methods import fit_stage
 
 NEIGHBOURS = 5  # whose mean label is the first guess
@@ -66,12 +65,6 @@ class Comparator(nnx.Module):
         """What reference pairs give to the first layer."""
         return self.from_lower(lower) + self.from_upper(upper)
 
-    def of_query(
-        self, query: Float[Array, "*rows dim"]
-    ) -> Float[Array, "*rows hidden"]:
-        """What query images give to the first layer."""
-        return self.from_query(query)
-
     def __call__(
         self,
         pair: Float[Array, "*#rows hidden"],
@@ -86,17 +79,15 @@ class Comparator(nnx.Module):
 def mwr(
     *,
     num_ranks: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     hidden: int,
     dropout: float,
     references: int,
-) -> Method:
+) -> interface.Method:
     """One stage; see `cloc_jax/config.py` for what each setting means."""
-    if hidden < 1 or not 0 <= dropout < 1 or not 1 <= references <= PAIRS:
-        raise ValueError(
-            f"method.mwr has hidden {hidden}, dropout {dropout} and references "
-            f"{references}; use 1 or more, a share below 1, and 1 to {PAIRS}."
-        )
+    interface.check_range("method.mwr", 1, hidden=hidden)
+    interface.check_range("method.mwr", 0, 0.99, dropout=dropout)
+    interface.check_range("method.mwr", 1, PAIRS, references=references)
 
     def init(encoder, rngs):
         head = Comparator(encoder.features, hidden, dropout, rngs=rngs)
@@ -107,7 +98,7 @@ def mwr(
         features = model.encoder(jnp.concatenate(batch["image"]))
         lower, upper, query = jnp.split(features, 3)
         head, mask = model.head, batch["mask"]
-        found = head(head.of_pair(lower, upper), head.of_query(query), rngs)
+        found = head(head.of_pair(lower, upper), head.from_query(query), rngs)
         ranks = batch["label"].astype(found.dtype)
         wanted = relative_rank(ranks[:, 2], ranks[:, 0], ranks[:, 1])
         errors = jnp.sum((found - wanted) ** 2, where=mask)
@@ -130,7 +121,7 @@ def mwr(
         return support | fitted
 
     stage = fit_stage(loss, limits, sampler="triples")
-    return Method(init, (stage,), embed, predict, fit)
+    return interface.Method(init, (stage,), embed, predict, fit)
 
 
 def relative_rank(
@@ -144,15 +135,6 @@ def relative_rank(
     """
     half = jnp.maximum((upper - lower) / 2, NARROWEST)
     return jnp.clip((rank - (lower + upper) / 2) / half, -1, 1)
-
-
-def absolute_rank(
-    rho: Float[Array, "*#shape"],
-    lower: Float[Array, "*#shape"],
-    upper: Float[Array, "*#shape"],
-) -> Float[Array, "*shape"]:
-    """The rank at rho of the window, where `relative_rank` clips nothing."""
-    return (lower + upper) / 2 + rho * (upper - lower) / 2
 
 
 def window(rank: int, present: np.ndarray) -> tuple[int, int]:
@@ -201,8 +183,12 @@ def draw_candidates(labels: Int[np.ndarray, " item"], num_ranks: int) -> Candida
 
 
 def fit_references(
-    graph: nnx.GraphDef, state: Any, train: Labelled, references: int, num_ranks: int
-) -> Support:
+    graph: nnx.GraphDef,
+    state: Any,
+    train: interface.Labelled,
+    references: int,
+    num_ranks: int,
+) -> interface.Support:
     """The training embeddings, and for every rank the best pairs of references.
 
     Where a rank has fewer pairs than `references`, they are repeated.
@@ -222,12 +208,10 @@ def fit_references(
 def _all_pair_errors(graph, state, bank, labels, drawn: Candidates):
     """Errors [rank, pair] of all candidates; a rank at a time, to save memory."""
     head = nnx.merge(graph, state)
-
-    def of_rank(rank):
-        pairs, queries, is_query = rank
-        return pair_errors(head, bank, labels, pairs, queries, is_query)
-
-    return jax.lax.map(of_rank, (drawn.pairs, drawn.queries, drawn.is_query))
+    return jax.lax.map(
+        lambda of_rank: pair_errors(head, bank, labels, *of_rank),
+        (drawn.pairs, drawn.queries, drawn.is_query),
+    )
 
 
 def pair_errors(
@@ -244,7 +228,7 @@ def pair_errors(
     """
     ranks = labels.astype(bank.dtype)
     references = head.of_pair(bank[pairs[:, 0]], bank[pairs[:, 1]])
-    asked = head.of_query(bank[queries])
+    asked = head.from_query(bank[queries])
     found = head(references[:, None], asked[None])  # [pair, query]
     ends = ranks[pairs]
     wanted = relative_rank(ranks[queries][None], ends[:, :1], ends[:, 1:])
@@ -279,7 +263,7 @@ def move_windows(
     bank = jnp.asarray(support["bank"]).astype(embeddings.dtype)
     ends = jnp.asarray(support["labels"])[pairs].astype(embeddings.dtype)
     references = head.of_pair(bank[pairs[..., 0]], bank[pairs[..., 1]])
-    asked = head.of_query(embeddings)[:, None]  # [batch, 1, hidden]
+    asked = head.from_query(embeddings)[:, None]  # [batch, 1, hidden]
 
     def goes_on(state):
         moves, changed, _, _ = state
@@ -288,8 +272,9 @@ def move_windows(
     def move(state):
         moves, _, guess, _ = state
         rho = head(references[guess], asked)  # [batch, reference]
-        values = absolute_rank(rho, ends[guess, :, 0], ends[guess, :, 1])
-        value = values.mean(1)
+        lower, upper = ends[guess, :, 0], ends[guess, :, 1]
+        # The inverse of `relative_rank`, where that clips nothing.
+        value = ((lower + upper) / 2 + rho * (upper - lower) / 2).mean(1)
         rounded = jnp.clip(jnp.round(value), 0, num_ranks - 1).astype(guess.dtype)
         return moves + 1, jnp.any(rounded != guess), rounded, value
 

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from cloc_jax import losses
-from cloc_jax.methods import heads, stop_rules
-from cloc_jax.methods.interface import Method, Prediction
+from cloc_jax.methods import heads, interface
 from cloc_jax.methods.logit_methods import fit_stage
 
 DISTANCES = ("j", "wasserstein", "bhattacharyya", "hellinger")
@@ -56,7 +55,7 @@ class Gaussian(nnx.Module):
 def poe(
     *,
     num_ranks: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     width: int,
     samples: int,
     dropout: float,
@@ -64,17 +63,12 @@ def poe(
     order_weight: float,
     margin: float,
     distance: str,
-) -> Method:
+) -> interface.Method:
     """One stage; see `cloc_jax/config.py` for what each setting means."""
-    if distance not in DISTANCES:
-        raise ValueError(
-            f"method.poe.distance is {distance!r}; use one of {', '.join(DISTANCES)}."
-        )
-    if samples < 1 or width < 0 or not 0 <= dropout < 1:
-        raise ValueError(
-            f"method.poe has samples {samples}, width {width} and dropout {dropout}; "
-            "use 1 or more, 0 or more, and a share below 1."
-        )
+    interface.check_choice("method.poe.distance", distance, DISTANCES)
+    interface.check_range("method.poe", 1, samples=samples)
+    interface.check_range("method.poe", 0, width=width)
+    interface.check_range("method.poe", 0, 0.99, dropout=dropout)
 
     def init(encoder, rngs):
         inner = width or encoder.features
@@ -110,7 +104,7 @@ def poe(
         ranks = jnp.arange(num_ranks, dtype=probabilities.dtype)
         value = probabilities @ ranks
         label = jnp.round(value).astype(jnp.int32)
-        return Prediction(label, value=value, probabilities=probabilities)
+        return interface.Prediction(label, value=value, probabilities=probabilities)
 
     stage = fit_stage(loss, limits)
-    return Method(init, (stage,), embed, predict)
+    return interface.Method(init, (stage,), embed, predict)

@@ -17,18 +17,9 @@ from jaxtyping import Array, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import fitted_predictions, heads, stop_rules
-from cloc_jax.methods.interface import (
-    ENCODER,
-    HEAD,
-    Method,
-    Prediction,
-    Stage,
-    View,
-)
+from cloc_jax.methods import fitted_predictions, heads, interface
 
 PROJECTION = "projection"  # the parameter group
-DOWNSTREAM = ("probe", "full")
 
 
 class Pretrained(nnx.Module):
@@ -77,73 +68,56 @@ def own_optimizer(
     """
     optimizer = dict(settings)
     epochs, rate_batch = optimizer.pop("epochs"), optimizer.pop("rate_batch")
-    if rate_batch < 0:
-        raise ValueError(
-            f"rate_batch is {rate_batch}; give the batch size that the learning rate "
-            "of the stage is for, or 0 for any."
-        )
     if rate_batch:
         optimizer["learning_rate"] *= batch_size / rate_batch
     return optimizer, epochs
 
 
-def pretrain_stage(
-    loss: Callable,
-    settings: Mapping[str, Any],
+def two_stages(
+    name: str,
+    contrast: Callable,
+    learn: Callable,
     batch_size: int,
+    limits: interface.Limits,
+    downstream: str,
+    pretrain: Mapping[str, Any],
+    probe: Mapping[str, Any],
     **options: Any,
-) -> Stage:
-    """Training of encoder and projection, without a score.
+) -> tuple[interface.Stage, interface.Stage]:
+    """Training of encoder and projection without a score, then of a linear head.
 
-    Args:
-      loss: of model, batch and rngs.
-      settings: `config.method.<name>.pretrain`.
-      batch_size: images in a batch, with which the learning rate is scaled.
-      options: further fields of the stage, or other values of these.
+    The head stands on the frozen encoder ("probe"), or all are trained on ("full"). The
+    probe has its own optimizer, `full` the run's. `options` are further fields of the
+    first stage, or other values of these.
     """
-    optimizer, epochs = own_optimizer(settings, batch_size)
-    stage = Stage(
+    interface.check_choice(f"method.{name}.downstream", downstream, ("probe", "full"))
+    optimizer, epochs = own_optimizer(pretrain, batch_size)
+    first = interface.Stage(
         name="pretrain",
-        loss=loss,
-        trains=dict.fromkeys((*ENCODER, PROJECTION), {}),
-        stop=stop_rules.after_epochs(epochs),
+        loss=contrast,
+        trains=dict.fromkeys((*interface.ENCODER, PROJECTION), {}),
+        stop=interface.after_epochs(epochs),
         # Labels must play no part in the make-up of a batch.
         sampler="shuffled",
         optimizer=optimizer,
         is_scored=False,
     )
-    return stage._replace(**options)
-
-
-def downstream_stage(
-    name: str,
-    downstream: str,
-    loss: Callable,
-    settings: Mapping[str, Any],
-    batch_size: int,
-    limits: stop_rules.Limits,
-) -> Stage:
-    """A linear head on the frozen encoder ("probe"), or all trained on ("full").
-
-    The probe has its own optimizer, `full` the run's.
-    """
-    if downstream not in DOWNSTREAM:
-        raise ValueError(
-            f"method.{name}.downstream is {downstream!r}; use one of "
-            f"{', '.join(DOWNSTREAM)}."
-        )
-    optimizer, epochs = own_optimizer(settings, batch_size)
-    is_probe = downstream == "probe"
-    own = limits._replace(max_epochs=epochs) if is_probe else limits
-    return Stage(
+    second = interface.Stage(
         name=downstream,
-        loss=loss,
-        trains=dict.fromkeys((HEAD,) if is_probe else (*ENCODER, HEAD), {}),
-        stop=stop_rules.by_validation(own),
-        optimizer=optimizer if is_probe else {},
+        loss=learn,
+        trains=dict.fromkeys((*interface.ENCODER, interface.HEAD), {}),
+        stop=interface.by_validation(limits),
         sampler="shuffled",
         hand_over="best",
     )
+    if downstream == "probe":
+        optimizer, epochs = own_optimizer(probe, batch_size)
+        second = second._replace(
+            trains={interface.HEAD: {}},
+            stop=interface.by_validation(limits._replace(max_epochs=epochs)),
+            optimizer=optimizer,
+        )
+    return first._replace(**options), second
 
 
 def classify(model: Pretrained, batch, rngs):
@@ -151,23 +125,19 @@ def classify(model: Pretrained, batch, rngs):
     return heads.cross_entropy(model(batch["image"]), batch)
 
 
-def predict(model: Pretrained, images, support: None) -> Prediction:
+def predict(model: Pretrained, images, support: None) -> interface.Prediction:
     """The most probable rank, with the probabilities of all."""
     return heads.softmax_prediction(model(images))
 
 
 class Perceptron(nnx.Module):
-    """Linear layers with activations between them, and batch norms where asked for.
-
-    The first `norms` layers have one, all by default.
-    """
+    """Linear layers with activations between them; the first ones with batch norms."""
 
     def __init__(
         self,
         widths: Sequence[int],
         *,
-        has_norms: bool,
-        norms: int | None = None,
+        norms: int = 0,
         activation: Callable = jax.nn.relu,
         rngs: nnx.Rngs,
         **options: Any,  # of the linear layers
@@ -176,8 +146,9 @@ class Perceptron(nnx.Module):
         self.layers = nnx.List(
             [nnx.Linear(a, b, rngs=rngs, **options) for a, b in pairs]
         )
-        made = [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs[:norms]]
-        self.norms = nnx.List(made if has_norms else [])
+        self.norms = nnx.List(
+            [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs[:norms]]
+        )
         self.activation = activation
 
     def __call__(self, x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
@@ -194,7 +165,7 @@ def simclr(
     *,
     num_ranks: int,
     batch_size: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     temperature: float,
     width: int,
     hidden: int,
@@ -202,7 +173,7 @@ def simclr(
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
-) -> Method:
+) -> interface.Method:
     """Two views of an image are to be alike, and views of other images not.
 
     Chen et al., "A Simple Framework for Contrastive Learning of Visual
@@ -211,16 +182,14 @@ def simclr(
     The encoder is pretrained without labels. The released code's loss is twice this
     one, which is the mean over anchors.
     """
-    if temperature <= 0 or width < 1 or hidden < 0:
-        raise ValueError(
-            f"method.simclr has temperature {temperature}, width {width} and hidden "
-            f"{hidden}; the first two must be above 0, the last 0 or more."
-        )
+    interface.check_range("method.simclr", 0.001, temperature=temperature)
+    interface.check_range("method.simclr", 1, width=width)
+    interface.check_range("method.simclr", 0, hidden=hidden)
 
     def init(encoder, rngs):
         inner = hidden or encoder.features
         widths = (encoder.features, inner, inner, width)
-        projection = Perceptron(widths, has_norms=True, use_bias=False, rngs=rngs)
+        projection = Perceptron(widths, norms=3, use_bias=False, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
     def loss(model, batch, rngs):
@@ -228,19 +197,17 @@ def simclr(
         value = losses.nt_xent(features, temperature=temperature, where=batch["mask"])
         return value, {}
 
-    views = (View(augment=augment),) * 2
-    stages = (
-        pretrain_stage(loss, pretrain, batch_size, views=views),
-        downstream_stage("simclr", downstream, classify, probe, batch_size, limits),
-    )
-    return Method(init, stages, embed, predict)
+    given = (batch_size, limits, downstream, pretrain, probe)
+    views = (interface.View(augment=augment),) * 2
+    stages = two_stages("simclr", loss, classify, *given, views=views)
+    return interface.Method(init, stages, embed, predict)
 
 
 def supcon(
     *,
     num_ranks: int,
     batch_size: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     temperature: float,
     base_temperature: float,
     width: int,
@@ -248,18 +215,16 @@ def supcon(
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
-) -> Method:
+) -> interface.Method:
     """All views of images of one rank are to be alike (Khosla et al., "Supervised
     Contrastive Learning", NeurIPS 2020)."""
-    if min(temperature, base_temperature) <= 0 or width < 1:
-        raise ValueError(
-            f"method.supcon has temperatures {temperature} and {base_temperature} and "
-            f"width {width}; all must be above 0."
-        )
+    temperatures = {"temperature": temperature, "base_temperature": base_temperature}
+    interface.check_range("method.supcon", 0.001, **temperatures)
+    interface.check_range("method.supcon", 1, width=width)
 
     def init(encoder, rngs):
         widths = (encoder.features, encoder.features, width)
-        projection = Perceptron(widths, has_norms=False, rngs=rngs)
+        projection = Perceptron(widths, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
     def loss(model, batch, rngs):
@@ -272,25 +237,23 @@ def supcon(
         )
         return value, {}
 
-    views = (View(augment=augment),) * 2
-    stages = (
-        pretrain_stage(loss, pretrain, batch_size, views=views),
-        downstream_stage("supcon", downstream, classify, probe, batch_size, limits),
-    )
-    return Method(init, stages, embed, predict)
+    given = (batch_size, limits, downstream, pretrain, probe)
+    views = (interface.View(augment=augment),) * 2
+    stages = two_stages("supcon", loss, classify, *given, views=views)
+    return interface.Method(init, stages, embed, predict)
 
 
 def rnc(
     *,
     num_ranks: int,
     batch_size: int,
-    limits: stop_rules.Limits,
+    limits: interface.Limits,
     temperature: float,
     augment: str,
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
-) -> Method:
+) -> interface.Method:
     """Of two images the one nearer in rank is to be nearer in embedding.
 
     Zha et al., "Rank-N-Contrast: Learning Continuous Representations for Regression",
@@ -300,10 +263,7 @@ def rnc(
     is that number rounded, and MAE is that of the number itself. Unlike in the released
     code the loss is stabilised by a masked maximum and needs no loop over columns.
     """
-    if temperature <= 0:
-        raise ValueError(
-            f"method.rnc.temperature is {temperature}; use a number above 0."
-        )
+    interface.check_range("method.rnc", 0.001, temperature=temperature)
 
     def init(encoder, rngs):
         return Pretrained(encoder, None, 1, rngs=rngs)
@@ -333,9 +293,7 @@ def rnc(
         value = np.asarray(model.head(jnp.asarray(val.embeddings)))[:, 0]
         return fitted_predictions.fit_scale(value, val.labels, num_ranks)
 
-    views = (View(augment=augment),) * 2
-    stages = (
-        pretrain_stage(contrast, pretrain, batch_size, views=views),
-        downstream_stage("rnc", downstream, regress, probe, batch_size, limits),
-    )
-    return Method(init, stages, embed, predict, fit, fit_reads=("val",))
+    given = (batch_size, limits, downstream, pretrain, probe)
+    views = (interface.View(augment=augment),) * 2
+    stages = two_stages("rnc", contrast, regress, *given, views=views)
+    return interface.Method(init, stages, embed, predict, fit, fit_reads=("val",))

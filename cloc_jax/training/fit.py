@@ -413,8 +413,6 @@ class StageFit:
         task, index = self._task, self.record["stage"]
         context = Context(
             task.create,
-            lambda: self._embed(state, "train"),
-            np.asarray(task.splits["train"].labels),
             self.sampler.steps_per_epoch * self.stage.stop.max_epochs,
         )
         # Far from the stages' own keys, which are folded in by their index.

@@ -155,7 +155,7 @@ def program(
     written = json.dumps([merged, {g: dict(s) for g, s in stage.trains.items()}])
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (model, batch))
     key = (
-        *(graph, stage.loss, stage.after_step, stage.evaluates, written, mesh),
+        *(graph, stage.loss, stage.after_step, written, mesh),
         *(steps_per_epoch, epochs, shard_params, str(shapes)),
     )
     found = PROGRAMS.pop(key, None)
@@ -253,7 +253,7 @@ def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
 
 def _loss(graph, stage: Stage, state: ModelState, batch, key, step):
     model = checkpoint.merge_model(graph, state)
-    methods.freeze(model, stage.trains, stage.evaluates)
+    methods.freeze(model, stage.trains)
     rngs = nnx.Rngs(jax.random.fold_in(key, step))
     value, scalars = stage.loss(model, batch, rngs)
     return value, (checkpoint.split_model(model)[1].rest, scalars | {"loss": value})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from cloc_jax.encoders.registry import Identity
+from cloc_jax.encoders import Identity
 from cloc_jax.methods import Context, Labelled, Limits, fitted_predictions
 from cloc_jax.methods.gol import draw_pairs, gol
 
@@ -19,7 +19,6 @@ def make(**changes):
         "batch_size": 8,
         "limits": Limits(5, 5, "mae"),
         "width": 6,
-        "references": 0,
         "margin": 0.25,
         "tau": 0,
         "pairs": 0,
@@ -60,7 +59,7 @@ def test_pairs_leave_padding_out_and_mark_relations_that_do_not_exist():
 def test_reference_points_start_on_a_half_circle_when_the_stage_is_entered():
     method = make()
     model = method.init(Identity(3, is_signed=True), nnx.Rngs(0))
-    context = Context(lambda: model, lambda: None, np.zeros(1, int), 10)
+    context = Context(lambda: model, 10)
     before = np.asarray(method.readouts(model)["reference_angles"].values)
     method.stages[0].enter(model, context, nnx.Rngs(1))
     after = np.asarray(method.readouts(model)["reference_angles"].values)

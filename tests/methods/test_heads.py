@@ -9,7 +9,7 @@ from flax import nnx
 from tiny_runs import clean
 
 from cloc_jax import losses
-from cloc_jax.encoders.registry import Identity
+from cloc_jax.encoders import Identity
 from cloc_jax.methods.heads import Head, HeadOptions
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
@@ -22,7 +22,6 @@ def head(**changes):
         "projection_relu": False,
         "classifier": "layers",
         "hidden": 5,
-        "activation": "relu",
     } | changes
     return Head(6, 4, HeadOptions(**options), rngs=nnx.Rngs(0))
 
@@ -57,7 +56,6 @@ def method_and_model(**changes):
         ({}, 2.0),
         ({"head__projection_relu": True}, 1.0),
         ({"method__cloc__contrast": "hidden"}, 1.0),
-        ({"method__cloc__contrast": "hidden", "head__activation": "tanh"}, 2.0),
         ({"method__cloc__contrast": "logits"}, 2.0),
         ({"head__projection_relu": True, "method__cloc__contrast": "logits"}, 2.0),
     ],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloc_jax.methods.stop_rules import Limits, after_epochs, by_validation
+from cloc_jax.methods.interface import Limits, after_epochs, by_validation
 
 
 def follow(rule, accuracies, maes):
