@@ -88,10 +88,9 @@ class BatchNorm(nnx.BatchNorm):
     def __call__(self, x, use_running_average=None, *, mask=None):
         given = use_running_average
         evaluates = self.use_running_average if given is None else given
-        if evaluates or self.is_frozen:
-            return super().__call__(x, True, mask=mask).astype(x.dtype)
-        if self.groups == 1:
-            return super().__call__(x, False, mask=mask).astype(x.dtype)
+        evaluates = evaluates or self.is_frozen
+        if evaluates or self.groups == 1:
+            return super().__call__(x, evaluates, mask=mask).astype(x.dtype)
         return self._by_groups(x)
 
     def _by_groups(self, x):

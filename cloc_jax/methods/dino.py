@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
-from cloc_jax.methods import interface, pretraining
+from cloc_jax.methods import heads, interface, pretraining
 
 LAST_LAYER = "last_layer"  # the parameter group
 GLOBAL_CROPS = 2  # that the teacher sees too
@@ -141,7 +141,8 @@ def dino(
     def init(encoder, rngs):
         projection = pretraining.Perceptron(
             (encoder.features, hidden, hidden, bottleneck),
-            norms=2 if has_norms else 0,
+            has_norms=has_norms,
+            norms=2,
             activation=exact_gelu,
             kernel_init=nnx.initializers.truncated_normal(0.02),
             rngs=rngs,
@@ -210,7 +211,7 @@ def dino(
         after_step=after_step,
     )
     stages = (first, second._replace(enter=enter_downstream))
-    return interface.Method(init, stages, pretraining.embed, pretraining.predict)
+    return interface.Method(init, stages, heads.features, pretraining.predict)
 
 
 def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:

@@ -103,6 +103,11 @@ class Network(nnx.Module):
         return self.head(self.encoder(images))
 
 
+def features(model: Any, images: Inputs):
+    """What the encoder gives, where the head makes no embedding of its own."""
+    return model.encoder(images)
+
+
 def embed(model: Network, images: Inputs):
     """The embedding the contrast is defined on."""
     return model(images).embedding

@@ -104,9 +104,6 @@ def mwr(
         errors = jnp.sum((found - wanted) ** 2, where=mask)
         return errors / jnp.maximum(mask.sum(), 1), {}
 
-    def embed(model, images):
-        return model.encoder(images)
-
     def predict(model, images, support):
         value = estimate(model.head, model.encoder(images), support, num_ranks)
         return fitted_predictions.predict_value(value, support["scale"], num_ranks)
@@ -121,7 +118,7 @@ def mwr(
         return support | fitted
 
     stage = fit_stage(loss, limits, sampler="triples")
-    return interface.Method(init, (stage,), embed, predict, fit)
+    return interface.Method(init, (stage,), heads.features, predict, fit)
 
 
 def relative_rank(

@@ -46,11 +46,6 @@ class Pretrained(nnx.Module):
         return self.head(self.encoder(images))
 
 
-def embed(model: Pretrained, images):
-    """The encoder's features."""
-    return model.encoder(images)
-
-
 def contrasted(model: Pretrained, views) -> Float[Array, "batch views dim"]:
     """Projections of several views, whose batch statistics are of all together."""
     joined = model.project(jnp.concatenate(views))
@@ -131,13 +126,17 @@ def predict(model: Pretrained, images, support: None) -> interface.Prediction:
 
 
 class Perceptron(nnx.Module):
-    """Linear layers with activations between them; the first ones with batch norms."""
+    """Linear layers with activations between them, and batch norms where asked for.
+
+    The first `norms` layers have one, all by default.
+    """
 
     def __init__(
         self,
         widths: Sequence[int],
         *,
-        norms: int = 0,
+        has_norms: bool,
+        norms: int | None = None,
         activation: Callable = jax.nn.relu,
         rngs: nnx.Rngs,
         **options: Any,  # of the linear layers
@@ -146,9 +145,9 @@ class Perceptron(nnx.Module):
         self.layers = nnx.List(
             [nnx.Linear(a, b, rngs=rngs, **options) for a, b in pairs]
         )
-        self.norms = nnx.List(
-            [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs[:norms]]
-        )
+        # Made in any case, so that what is drawn after them does not depend on them.
+        made = [nnx.BatchNorm(b, momentum=0.9, rngs=rngs) for _, b in pairs[:norms]]
+        self.norms = nnx.List(made if has_norms else [])
         self.activation = activation
 
     def __call__(self, x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
@@ -189,7 +188,7 @@ def simclr(
     def init(encoder, rngs):
         inner = hidden or encoder.features
         widths = (encoder.features, inner, inner, width)
-        projection = Perceptron(widths, norms=3, use_bias=False, rngs=rngs)
+        projection = Perceptron(widths, has_norms=True, use_bias=False, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
     def loss(model, batch, rngs):
@@ -200,7 +199,7 @@ def simclr(
     given = (batch_size, limits, downstream, pretrain, probe)
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("simclr", loss, classify, *given, views=views)
-    return interface.Method(init, stages, embed, predict)
+    return interface.Method(init, stages, heads.features, predict)
 
 
 def supcon(
@@ -224,7 +223,7 @@ def supcon(
 
     def init(encoder, rngs):
         widths = (encoder.features, encoder.features, width)
-        projection = Perceptron(widths, rngs=rngs)
+        projection = Perceptron(widths, has_norms=False, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
     def loss(model, batch, rngs):
@@ -240,7 +239,7 @@ def supcon(
     given = (batch_size, limits, downstream, pretrain, probe)
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("supcon", loss, classify, *given, views=views)
-    return interface.Method(init, stages, embed, predict)
+    return interface.Method(init, stages, heads.features, predict)
 
 
 def rnc(
@@ -296,4 +295,6 @@ def rnc(
     given = (batch_size, limits, downstream, pretrain, probe)
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("rnc", contrast, regress, *given, views=views)
-    return interface.Method(init, stages, embed, predict, fit, fit_reads=("val",))
+    return interface.Method(
+        init, stages, heads.features, predict, fit, fit_reads=("val",)
+    )

@@ -56,10 +56,7 @@ def test_evaluation_is_the_same_for_all():
     for made in (norm(groups=4), norm(is_frozen=True)):
         seen = nnx.view(made, use_running_average=True)(IMAGES)
         np.testing.assert_array_equal(seen, expected)
-
-
-def test_the_type_stays():
-    assert norm(groups=2)(IMAGES.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+        assert made(IMAGES.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -76,8 +73,3 @@ def test_the_setting_reaches_every_layer(kind, groups, is_frozen):
         if isinstance(m, layers.BatchNorm)
     ]
     assert len(found) == 9 and set(found) == {(groups, is_frozen)}
-
-
-def test_a_kind_that_does_not_exist():
-    with pytest.raises(ValueError, match="batch_norm is 'sync'; use one of global"):
-        encoder.check(tiny(encoder__batch_norm="sync"))

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import types
 
 import pytest
@@ -27,7 +26,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server_port}"
-        self.requests, self.answers, self.silence = [], {}, 0.0
+        self.requests, self.answers = [], {}
         self.serve()
 
     def serve(self, content=CONTENT, tag=SHA256, **headers):
@@ -53,7 +52,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            time.sleep(self.server.silence)
             self.wfile.write(body)
 
     do_HEAD = do_GET
@@ -118,11 +116,6 @@ def test_other_bytes_than_the_hub_states(server, tmp_path):
 def test_a_broken_transfer(server, tmp_path, at_once):
     server.serve(CONTENT[:-7], **{"Content-Length": str(len(CONTENT))})
     fails(server, tmp_path, "was not downloaded .*nothing was kept")
-
-
-def test_a_silent_server(server, tmp_path, at_once):
-    server.silence = 0.2
-    fails(server, tmp_path, "was not downloaded .*timed out.*try again")
 
 
 @pytest.mark.parametrize(

@@ -104,11 +104,6 @@ def test_the_real_file(shared):
     with safe_open(path, "np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         weights = filling.canonical(tensors, file.metadata())
-    assert filling.options(weights) == {
-        "preprocessing": "caffe_bgr",
-        "epsilon": 1.001e-5,
-        "stride": "1x1",
-    }
     model = encoder(weights)
     for path, variable in nnx.to_flat_state(nnx.state(model)):
         assert variable.dtype == jnp.float32, path
@@ -134,13 +129,6 @@ def test_unknown_networks():
 def test_contradictions(resnet, metadata, arguments, message):
     with pytest.raises(ValueError, match=message):
         filling.canonical(resnet.tensors, metadata, **arguments)
-
-
-def test_values_that_no_network_was_trained_to(resnet):
-    bad = resnet.tensors["bn1.bias"].copy()
-    bad[5] = np.nan
-    with pytest.raises(ValueError, match="bn1.bias has NaN or infinite values"):
-        filling.canonical(resnet.tensors | {"bn1.bias": bad}, {})
 
 
 def build():

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -11,8 +10,6 @@ from cloc_jax.encoders import Identity
 from cloc_jax.methods import Labelled, Limits
 from cloc_jax.methods import mwr as module
 from cloc_jax.methods.mwr import Comparator, mwr
-from cloc_jax.runtime import checkpoint
-from cloc_jax.training import train_step
 
 RANKS = 5
 
@@ -135,46 +132,9 @@ def test_the_loss_is_the_squared_error_of_real_rows():
     assert float(value) == pytest.approx(np.mean(errors), rel=1e-5)
 
 
-def trained(made, data, steps):
-    """A model after some steps, and the losses."""
-    stage = made.stages[0]
-    model = made.init(Identity(2, is_signed=True), nnx.Rngs(0))
-    graph, state = checkpoint.split_model(model)
-    optimizer = optax.adam(0.01)
-    step = jax.jit(train_step.step_function(graph, stage, optimizer, steps))
-    carry, losses = train_step.first_carry(state, optimizer, ["loss"]), []
-    for n in range(steps):
-        before = float(carry.totals["loss"])
-        carry = step(carry, triples(data, 32, seed=n), jax.random.key(0))
-        losses.append(float(carry.totals["loss"]) - before)
-    assert int(carry.bad_step) == -1
-    return checkpoint.evaluating(graph, carry.model), losses
-
-
-@pytest.fixture(scope="module")
-def learned():
-    made, data = method(dropout=0.2), toy(200)
-    model, losses = trained(made, data, 150)
-    return made, model, data, losses
-
-
 def predicted(made, model, data, support):
     support = jax.tree.map(jnp.asarray, support)
     return made.predict(model, jnp.asarray(data.embeddings), support)
-
-
-def test_what_was_learned_predicts_ranks(learned):
-    made, model, data, losses = learned
-    assert np.mean(losses[-10:]) < 0.3 * np.mean(losses[:10])
-    support = made.fit(model, data, toy(60, seed=1))
-    test = toy(60, seed=2)
-    found = predicted(made, model, test, support)
-    assert np.abs(np.asarray(found.value) - test.labels).mean() < 0.3
-    assert (np.asarray(found.label) == test.labels).mean() > 0.9
-    above = np.asarray(found.above)
-    assert above.shape == (60, RANKS - 1) and (np.diff(above, axis=1) <= 0).all()
-    again = made.fit(model, data, toy(60, seed=1))
-    assert all((support[name] == again[name]).all() for name in support)
 
 
 def loop_errors(head, data, pairs, queries):
@@ -221,7 +181,9 @@ def test_references_are_the_pairs_with_the_least_error(monkeypatch):
 @pytest.mark.parametrize("without", [(), (2,), (0,), (4,), (1, 2, 3)])
 def test_candidates_lie_at_the_ends_of_the_window(without):
     labels = toy(40, without=without).labels
-    drawn = module.draw_candidates(labels, RANKS)
+    drawn, again = (module.draw_candidates(labels, RANKS) for _ in range(2))
+    for one, other in zip(drawn, again, strict=True):
+        np.testing.assert_array_equal(one, other)
     for rank in range(RANKS):
         ends = module.window(rank, np.unique(labels))
         assert (labels[drawn.pairs[rank]] == ends).all()
@@ -286,3 +248,4 @@ def test_ranks_without_images_break_nothing(without):
     fitted = made.fit(model, data, toy(10, seed=1))
     prediction = predicted(made, model, toy(10), fitted)
     assert np.isfinite(prediction.value).all() and np.isfinite(prediction.above).all()
+    assert (np.diff(np.asarray(prediction.above), axis=1) <= 0).all()
