@@ -35,7 +35,6 @@ AUGMENT_LIMITS = {
     "shear_degrees": (60.0, "it is in degrees, and 60 tears the image apart"),
     # From a quarter on, the four corners may no longer form a convex shape.
     "perspective": (0.24, "it is a fraction of the side, and corners would cross"),
-    "perspective_probability": _PROBABILITY,
     "blur_sigma": (50.0, "it is in pixels, and nothing would be left to see"),
     "brightness": (1.0, "1 already turns an image black or white"),
     "contrast": (1.0, "0.1 means 0.9 to 1.1 times the contrast"),
@@ -116,8 +115,8 @@ def default_config() -> ConfigDict:
     config.augment.translate = 0.0  # fraction of the side
     config.augment.scale = 0.0  # 0.1: a factor in [0.9, 1.1]
     config.augment.shear_degrees = 0.0  # uniform in [-x, x]
-    config.augment.perspective = 0.0  # how far corners move, fraction of the side
-    config.augment.perspective_probability = 0.5  # that corners move at all
+    # How far the corners of every other image move, fraction of the side.
+    config.augment.perspective = 0.0
     config.augment.blur_sigma = 0.0  # pixels, uniform in [0, x]
     config.augment.brightness = 0.0  # fraction of the range
     config.augment.contrast = 0.0  # 0.2: a factor in [0.8, 1.2]

@@ -54,14 +54,6 @@ def prepare(settings: Settings) -> int:
         return 0
     print_dataset(dataset)
     console.print(f"records  {dataset.details['prepared']}", soft_wrap=True)
-    folds = LAYOUTS[name].protocol.folds
-    if not folds:
-        console.print(f" splits  {dataset.details['splits']}", soft_wrap=True)
-    for fold in range(folds):
-        other = config.copy_and_resolve_references()
-        other.data.fold = fold
-        lists = assembly.load(other).details["splits"]
-        console.print(f" fold {fold}  {lists}", soft_wrap=True)
     return 0
 
 

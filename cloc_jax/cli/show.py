@@ -200,8 +200,6 @@ def _rows(dataset: Dataset, augment: Augment, seed: int) -> list[Row]:
 def _strengths(augment: Augment) -> str:
     """The strengths that are on, in words."""
     on = {name: value for name, value in augment._asdict().items() if value}
-    if not augment.perspective:
-        on.pop("perspective_probability", None)
     return ", ".join(f"{name} {value:g}" for name, value in on.items())
 
 

@@ -1,7 +1,7 @@
 """Random changes to uint8 images: one composed warp, a blur, one pass over colours.
 
-A random crop, flips, affine and perspective changes are that warp, and so are the
-geometric operations of AutoAugment; its other operations come last.
+A random crop, flips, affine and perspective changes are that warp. AutoAugment, which
+strings operations of Pillow together, comes last.
 
 Everything is a pure function of the image and of the generator's state. Draws do not
 depend on the strengths: changing one strength leaves the other changes as they were.
@@ -11,12 +11,14 @@ functions at once, the program that starts them should call `cv2.setNumThreads(0
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
 
-from cloc_jax.data import autoaugment, images
+from cloc_jax.data import images
 
 _STAY = np.eye(3).tolist()
 _LUMINANCE = np.array([0.299, 0.587, 0.114])
@@ -35,8 +37,7 @@ class Augment(NamedTuple):
     translate: float = 0.0  # fraction of each side, uniform in [-x, x]
     scale: float = 0.0  # factor uniform in [1 - x, 1 + x]
     shear_degrees: float = 0.0  # angle of horizontal shear, uniform in [-x, x]
-    perspective: float = 0.0  # shift of each corner, fraction of the sides
-    perspective_probability: float = 0.5
+    perspective: float = 0.0  # shift of each corner in every other image
     blur_sigma: float = 0.0  # in pixels, uniform in [0, x]
     brightness: float = 0.0  # added, fraction of 255, uniform in [-x, x]
     contrast: float = 0.0  # factor about the mean level, uniform in [1 - x, 1 + x]
@@ -48,8 +49,7 @@ class Augment(NamedTuple):
     @property
     def is_on(self) -> bool:
         """Whether any change is made at all."""
-        strengths = self._replace(perspective_probability=0.0)
-        return any(strengths)
+        return any(self)
 
 
 def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -70,17 +70,13 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
     size = images.cropped((height, width), augment.random_crop)
     move = matrix(augment, rng, size)
     blur, brightness, contrast, saturation, hue = rng.random(5).tolist()
-    across, down, policy, *rest = rng.random(3 + autoaugment.DRAWS).tolist()
+    across, down, policy, *rest = rng.random(8).tolist()
     if size != (height, width):
         # Whole pixels, so that a crop alone copies them. The window is cut out first:
         # what other changes bring in from beyond it is image, not mirrored, if it can.
         left = min(int(across * (width - size[1] + 1)), width - size[1])
         top = min(int(down * (height - size[0] + 1)), height - size[0])
         move[:, 2] -= move[:, :2] @ (left, top)
-    changes: tuple[autoaugment.Change, ...] = ()
-    if policy < augment.autoaugment:
-        changes = autoaugment.choose(rest)
-        move = autoaugment.matrix(changes, size) @ move
     image = warp(image, move, size)
     if sigma := augment.blur_sigma * blur:
         image = blur_image(image, sigma)
@@ -91,7 +87,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
         saturation=1.0 + augment.saturation * (2.0 * saturation - 1.0),
         hue=augment.hue * (2.0 * hue - 1.0),
     )
-    return autoaugment.recolour(changes, image) if changes else image
+    return autoaugment(image, rest) if policy < augment.autoaugment else image
 
 
 def matrix(
@@ -130,7 +126,7 @@ def matrix(
     move_y += augment.translate * height * shift_y
     affine = np.array([[xx, xy, move_x], [yx, yy, move_y], [0.0, 0.0, 1.0]])
 
-    if not augment.perspective or bend >= augment.perspective_probability:
+    if not augment.perspective or bend >= 0.5:
         return affine
     # The corners of the area, half a pixel outside the centres of the outer pixels,
     # so that images one pixel wide still span a quadrilateral.
@@ -204,3 +200,101 @@ def _recolour(
     turn = np.array([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
     linear = contrast * (_FROM_YIQ @ turn @ _TO_YIQ)
     return cv2.transform(image, np.column_stack([linear, np.full(3, offset)]))
+
+
+# --- AutoAugment ---
+
+# Operation, probability, magnitude. Some have no use for a magnitude.
+_Step = tuple[str, float, int]
+CIFAR10: tuple[tuple[_Step, _Step], ...] = (
+    (("invert", 0.1, 7), ("contrast", 0.2, 6)),
+    (("rotate", 0.7, 2), ("translate_x", 0.3, 9)),
+    (("sharpness", 0.8, 1), ("sharpness", 0.9, 3)),
+    (("shear_y", 0.5, 8), ("translate_y", 0.7, 9)),
+    (("autocontrast", 0.5, 8), ("equalize", 0.9, 2)),
+    (("shear_y", 0.2, 7), ("posterize", 0.3, 7)),
+    (("colour", 0.4, 3), ("brightness", 0.6, 7)),
+    (("sharpness", 0.3, 9), ("brightness", 0.7, 9)),
+    (("equalize", 0.6, 5), ("equalize", 0.5, 1)),
+    (("contrast", 0.6, 7), ("sharpness", 0.6, 5)),
+    (("colour", 0.7, 7), ("translate_x", 0.5, 8)),
+    (("equalize", 0.3, 7), ("autocontrast", 0.4, 8)),
+    (("translate_y", 0.4, 3), ("sharpness", 0.2, 6)),
+    (("brightness", 0.9, 6), ("colour", 0.2, 8)),
+    (("solarize", 0.5, 2), ("invert", 0.0, 3)),
+    (("equalize", 0.2, 0), ("autocontrast", 0.6, 0)),
+    (("equalize", 0.2, 8), ("equalize", 0.6, 4)),
+    (("colour", 0.9, 9), ("equalize", 0.6, 6)),
+    (("autocontrast", 0.8, 4), ("solarize", 0.2, 8)),
+    (("brightness", 0.1, 3), ("colour", 0.7, 0)),
+    (("solarize", 0.4, 5), ("autocontrast", 0.9, 3)),
+    (("translate_y", 0.9, 9), ("translate_y", 0.7, 9)),
+    (("autocontrast", 0.9, 2), ("solarize", 0.8, 3)),
+    (("equalize", 0.8, 8), ("invert", 0.1, 3)),
+    (("translate_y", 0.7, 9), ("autocontrast", 0.9, 1)),
+)
+_Operation = Callable[[Image.Image, float], Image.Image]
+
+
+def autoaugment(image: np.ndarray, draws: Sequence[float]) -> np.ndarray:
+    """The image after a sub-policy of AutoAugment's policy for CIFAR-10.
+
+    Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (CVPR 2019),
+    appendix. Each operation has a probability and a magnitude from 0 to 9, spread
+    evenly over the range the paper gives it; where a range has two sides, the side is
+    drawn. As usual, enhancements move by up to 0.9 either way from 1, and lengths are
+    those of images 331 pixels wide, scaled. What is outside of the image is black.
+
+    Args:
+        image: uint8 [height, width, 1 or 3]; never written to.
+        draws: Five numbers from [0, 1): which sub-policy, then for both of its
+            operations whether it is done, and to which side.
+    """
+    which, *rest = draws
+    steps = CIFAR10[min(int(which * len(CIFAR10)), len(CIFAR10) - 1)]
+    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    for (name, probability, magnitude), is_done, side in zip(
+        steps, rest[::2], rest[1::2], strict=True
+    ):
+        if is_done < probability:
+            share = magnitude / 9  # of the largest; below 0 to the other side
+            picture = OPERATIONS[name](picture, share if side < 0.5 else -share)
+    return np.array(picture).reshape(image.shape)
+
+
+def _enhance(kind: Callable[[Image.Image], Any]) -> _Operation:
+    return lambda picture, share: kind(picture).enhance(1.0 + 0.9 * share)
+
+
+def _move(
+    picture: Image.Image, *, x: float = 0.0, y: float = 0.0, slope: float = 0.0
+) -> Image.Image:
+    """Moved by shares of the longest ways, and sheared up and down."""
+    # Pillow wants the way back, from new to old positions.
+    left, up = -150 / 331 * x * picture.width, -150 / 331 * y * picture.height
+    how = (1.0, 0.0, left, -slope, 1.0, up), Image.Resampling.BILINEAR
+    return picture.transform(picture.size, Image.Transform.AFFINE, *how)
+
+
+OPERATIONS: dict[str, _Operation] = {
+    "shear_y": lambda picture, share: _move(picture, slope=0.3 * share),
+    "translate_x": lambda picture, share: _move(picture, x=share),
+    "translate_y": lambda picture, share: _move(picture, y=share),
+    # Clockwise, which for Pillow is below 0.
+    "rotate": lambda picture, share: picture.rotate(
+        -30 * share, Image.Resampling.BILINEAR
+    ),
+    "invert": lambda picture, _: ImageOps.invert(picture),
+    "solarize": lambda picture, share: ImageOps.solarize(
+        picture, round(255 * (1 - abs(share)))
+    ),
+    "posterize": lambda picture, share: ImageOps.posterize(
+        picture, 8 - round(4 * abs(share))
+    ),
+    "autocontrast": lambda picture, _: ImageOps.autocontrast(picture),
+    "equalize": lambda picture, _: ImageOps.equalize(picture),
+    "brightness": _enhance(ImageEnhance.Brightness),
+    "contrast": _enhance(ImageEnhance.Contrast),
+    "colour": _enhance(ImageEnhance.Color),
+    "sharpness": _enhance(ImageEnhance.Sharpness),
+}

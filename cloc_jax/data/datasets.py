@@ -1,18 +1,20 @@
 """Datasets by name: ranks and the splits as random-access sources."""
 
+import collections
 import inspect
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cloc_jax.data import dataset_notes, drawn_knees, label_noise, records, splits
+from cloc_jax.data import drawn_knees, label_noise, records, splits
 from cloc_jax.data.images import NetworkInput
-from cloc_jax.data.layouts import graded_table, official, rank_folders
-from cloc_jax.data.layouts.listing import Item, Listing, comma, count_of
+from cloc_jax.data.layouts import official, rank_folders, tables
+from cloc_jax.data.layouts.listing import Item, Listing, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import files
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
+SHOWN = 5  # files that a message names
 
 
 class Dataset(NamedTuple):
@@ -32,7 +34,7 @@ class Layout(NamedTuple):
     source: str = ""  # where it comes from
     # Images that the official download holds, by split as shipped; its card says so.
     counts: Mapping[str, int] = {}
-    protocol: splits.Protocol = splits.Protocol()
+    folds: int = 0  # each of which is the test part once
 
 
 def scan_own(
@@ -48,7 +50,7 @@ def scan_own(
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
         how["max_bytes"] = max_file_mib * files.MEBIBYTE
-        return graded_table.scan(root, csv=csv, columns=columns, **how)
+        return tables.scan(root, csv=csv, columns=columns, **how)
     return rank_folders.scan(root, **how)
 
 
@@ -67,14 +69,14 @@ LAYOUTS = {
     "adience": Layout(
         official.scan_adience,
         "https://talhassner.github.io/home/projects/Adience/Adience-data.html",
-        dict(zip(official.FOLDS, (4316, 3101, 3339, 2975, 3693), strict=True)),
-        splits.Protocol(folds=5),
+        {"all": 17424},
+        official.FOLDS,
     ),
     "hid": Layout(
         official.scan_hid,
         "http://graphics.cs.cmu.edu/projects/historicalColor",
         {"all": 1325},
-        splits.Protocol(folds=5, draw=50),
+        official.FOLDS,
     ),
     "bracs": Layout(
         official.scan_bracs,
@@ -94,12 +96,7 @@ LAYOUTS = {
 }
 DATASETS = ("synthetic", *LAYOUTS)
 # Fields that only some datasets have, and what they are where unused.
-_OWN_FIELDS = {
-    "bin": 1,
-    "csv": "",
-    "order": (),
-    "group_pattern": "",
-}
+_OWN_FIELDS = {"bin": 1, "csv": "", "fold": 0, "order": (), "group_pattern": ""}
 
 
 def load(
@@ -157,10 +154,10 @@ def scan(name: str, settings: Settings) -> Listing:
     try:
         find = LAYOUTS[name].scan
         return find(**_given(name, find, settings))
-    except (FileNotFoundError, ValueError) as error:
+    except ValueError as error:
         if name == "folder":
             raise
-        raise type(error)(
+        raise ValueError(
             f"{error} The data come from {LAYOUTS[name].source}; data/{name}/README.md "
             "says how to get them and which folder is data.root."
         ) from None
@@ -225,17 +222,10 @@ def _load_listed(
     say: Callable[[str], None],
     track: records.Track,
 ) -> Dataset:
-    protocol = LAYOUTS[name].protocol
-    # Before what takes long.
-    splits.check_fold(protocol, settings["fold"])
     if settings["on_bad_image"] not in ("error", "skip"):
         raise ValueError(
             f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
         )
-    # The settings that decide which images and ranks there are.
-    taken = set(inspect.signature(LAYOUTS[name].scan).parameters)
-    fields = sorted(taken - {"root", "max_file_mib"})
-    choice = {field: settings[field] for field in fields}
     wanted = NetworkInput(
         size=tuple(settings["size"]),
         channels=settings["channels"],
@@ -244,12 +234,10 @@ def _load_listed(
         max_pixels=settings["max_pixels"],
         max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
     )
-    home = records.home(prepared, name, _root(listing, settings))
     made = records.prepare(
         listing.items,
-        home,
+        records.home(prepared, name, _root(listing, settings)),
         wanted,
-        options=choice,
         threads=settings["threads"],
         say=say,
         track=track,
@@ -257,21 +245,14 @@ def _load_listed(
     _check_prepared(made, wanted.crop, settings["on_bad_image"])
     items = [item for item in listing.items if item.id in made.contents]
     copies = made.identical()
-    how = {
-        field: settings[field]
-        for field in inspect.signature(splits.divide).parameters
-        if field in settings
-    }
-    saved = home / f"splits-{records.short_hash([choice, how])}.json"
+    how = inspect.signature(splits.divide).parameters
     division = splits.divide(
         # Only here: the lists of published datasets stay what they were.
         splits.keep_together(items, copies) if name == "folder" else items,
         listing.ranks,
-        protocol=protocol,
-        **how,
+        may_lack_ranks=name == "clap2015",  # some ages are rare
+        **{field: settings[field] for field in how if field in settings},
     )
-    if name != "clap2015":  # where some ages are rare
-        _check_ranks(items, division, listing.ranks)
     sources: dict[str, Source] = {
         split: records.Records(
             made,
@@ -282,16 +263,13 @@ def _load_listed(
         for split, indices in division.indices.items()
     }
     notes = [
-        *dataset_notes.on_listing(listing, items, LAYOUTS[name].counts),
-        *dataset_notes.on_images(made, wanted),
+        *_on_listing(listing, items, LAYOUTS[name].counts),
+        *_on_images(made, wanted),
         *division.notes,
-        *splits.write(saved, division, items, {"dataset": name} | choice | how),
-        *dataset_notes.on_groups(name, items, division),
-        *dataset_notes.on_identical(copies, items, division, listing.ranks),
+        *_on_identical(copies, items, division, listing.ranks),
     ]
     details = {
         "prepared": str(made.path),
-        "splits": str(saved),
         "skipped": [list(pair) for pair in listing.skipped] + sorted(made.bad.items()),
         "unreadable": made.bad,
         "identical": copies,
@@ -315,9 +293,9 @@ def _check_prepared(
     made: records.Preparation, crop: tuple[int, int] | None, on_bad_image: str
 ) -> None:
     if made.bad and (on_bad_image == "error" or not made.contents):
-        first = sorted(made.bad.items())[: dataset_notes.SHOWN]
+        first = sorted(made.bad.items())[:SHOWN]
         named = " | ".join(f"{id_}: {why}" for id_, why in first)
-        more = " | …" * (len(made.bad) > dataset_notes.SHOWN)
+        more = " | …" * (len(made.bad) > SHOWN)
         raise ValueError(
             f"{len(made.bad)} of {len(made.bad) + len(made.contents)} images cannot be "
             f"read: {named}{more} `python launch.py check …` lists all. Mend or remove "
@@ -332,13 +310,72 @@ def _check_prepared(
         )
 
 
-def _check_ranks(
-    items: Sequence[Item], division: splits.Division, ranks: Sequence[str]
-) -> None:
-    present = {items[index].label for index in division.indices["train"]}
-    absent = [rank for label, rank in enumerate(ranks) if label not in present]
-    if absent:
-        raise ValueError(
-            f"there are no training images of {comma(absent)}; a rank without them "
-            "cannot be learned. Add some, or leave the rank out."
+# --- what a person is told before training starts ---
+
+
+def _on_listing(
+    listing: Listing, items: Sequence[Item], expected: Mapping[str, int]
+) -> list[str]:
+    """What was inferred from folders and tables, skipped, or is not as published."""
+    reasons: dict[str, list[str]] = collections.defaultdict(list)
+    for what, reason in listing.skipped:
+        reasons[reason].append(what)
+    skipped = [
+        f"Skipped: {len(some)} {reason}, such as {some[0]}."
+        for reason, some in reasons.items()
+    ]
+    counts = collections.Counter(item.split for item in items)
+    counts["all"] = len(items)
+    unlike = [
+        f"Warning: {split} has {counts[split]} images; the card in data/ says {wanted}."
+        for split, wanted in expected.items()
+        if counts[split] != wanted
+    ]
+    return [*listing.notes, *skipped, *unlike]
+
+
+def _on_images(made: records.Preparation, wanted: NetworkInput) -> list[str]:
+    """What was found out about the images when they were prepared."""
+    facts, is_grey = made.facts, made.facts["grey"] == made.facts["images"]
+    small, large = ("x".join(map(str, facts[key])) for key in ("smallest", "largest"))
+    size = small if small == large else f"from {small} to {large}"
+    notes = [f"Images are {size} (height x width), {'grey' if is_grey else 'colour'}."]
+    if wanted.channels == 3 and is_grey:
+        notes.append("All are grey but read as colour; data.channels=1 is enough.")
+    if made.bad:
+        first = [f"{id_} ({why})" for id_, why in sorted(made.bad.items())[:SHOWN]]
+        notes.append(
+            f"Warning: {count_of(made.bad)} left out that cannot be read: "
+            f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. "
+            "`python launch.py check …` lists all."
         )
+    return notes
+
+
+def _on_identical(
+    copies: Sequence[Sequence[str]],
+    items: Sequence[Item],
+    division: splits.Division,
+    ranks: Sequence[str],
+) -> list[str]:
+    """A warning where one image is in two splits, or has two ranks."""
+    split_of = {
+        items[index].id: split
+        for split, chosen in division.indices.items()
+        for index in chosen
+    }
+    rank_of = {item.id: ranks[item.label] for item in items}
+    told = []
+    for place_of, what in (
+        (split_of, "in several splits"),
+        (rank_of, "of several ranks"),
+    ):
+        some = [ids for ids in copies if len({place_of.get(i) for i in ids}) > 1]
+        if some:
+            told.append(f"{len(some)} {what}, such as {' = '.join(some[0][:3])}")
+    if not told:
+        return []
+    return [
+        f"Warning: identical images: {'; '.join(told)}. `python launch.py check …` "
+        "shows all of them."
+    ]

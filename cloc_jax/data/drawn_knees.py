@@ -26,9 +26,7 @@ and tested on 1000, logistic regression stays below 0.1 on the mean brightness a
 0.90 in 8.
 """
 
-import operator
 from collections.abc import Sequence
-from typing import SupportsIndex
 
 import cv2
 import numpy as np
@@ -121,16 +119,10 @@ _TURN = np.linspace(0.0, 2.0 * np.pi, 20, endpoint=False)
 _PATELLA = np.stack([0.46 * np.cos(_TURN), 0.50 * np.sin(_TURN)], axis=1)
 _FIBULA = np.array(
     [
-        (-0.83, 0.50),
-        (-0.69, 0.46),
-        (-0.63, 0.62),
-        (-0.69, 0.95),
-        (-0.69, 12.0),
-        (-0.89, 12.0),
-        (-0.89, 0.95),
-        (-0.95, 0.66),
+        [-0.83, -0.69, -0.63, -0.69, -0.69, -0.89, -0.89, -0.95],
+        [0.50, 0.46, 0.62, 0.95, 12.0, 12.0, 0.95, 0.66],
     ]
-)
+).T
 
 
 def centres() -> np.ndarray:
@@ -144,11 +136,6 @@ def grade(severities: np.ndarray) -> np.ndarray:
     return np.searchsorted(THRESHOLDS, severities, side="right").astype(np.int32)
 
 
-def nuisance(rng: np.random.Generator) -> dict[str, float]:
-    """Draws everything about a knee except its severity and the noise."""
-    return dict(zip(NUISANCE, rng.uniform(_LOW, _HIGH).tolist(), strict=True))
-
-
 def draw(
     severity: float, rng: np.random.Generator, size: Sequence[int] = (64, 64)
 ) -> np.ndarray:
@@ -158,12 +145,13 @@ def draw(
     the same knee, seen in the same way, at another stage of the disease.
     """
     height, width = size
-    look = nuisance(rng)
+    # All about a knee but its severity and the noise.
+    look = dict(zip(NUISANCE, rng.uniform(_LOW, _HIGH).tolist(), strict=True))
     waves = rng.standard_normal((6, 6), np.float32)
     noise = rng.standard_normal((height, width), np.float32)
 
     to_frame = _to_frame(look, height, width)
-    density = _bones(severity, look, to_frame, height, width)  # 1 is the densest
+    density = _bones(severity, look, to_frame, size)  # 1 is the densest
     texture = cv2.resize(waves, (width, height), interpolation=cv2.INTER_CUBIC)
     density += _tissue(look, to_frame, height, width)
     density *= 1.0 + look["texture"] * texture
@@ -182,7 +170,6 @@ class Knees(Source):
     Attributes:
         ids: `knee-<seed>-<absolute index>`.
         labels: Observed grade, with the grader's error. int32 [count].
-        true_labels: Grade without the grader's error. int32 [count].
         severities: Latent severity. float64 [count].
     """
 
@@ -193,12 +180,11 @@ class Knees(Source):
         start: int = 0,
         seed: int = 0,
         size: Sequence[int] = (64, 64),
-        grader_noise: float = GRADER_NOISE,
     ):
         self._start, self._seed, self._size = start, seed, tuple(size)
         indices = range(start, start + count)
-        self.ids = [f"knee-{self._seed}-{index:06d}" for index in indices]
-        self.paths = None
+        self.ids = [f"knee-{seed}-{index:06d}" for index in indices]
+        self.stamps = [f"{name} {size[0]}x{size[1]}" for name in self.ids]
         quantiles, errors = np.empty(count), np.empty(count)
         for i, index in enumerate(indices):
             rng = self._rng(_GRADING, index)
@@ -209,22 +195,14 @@ class Knees(Source):
         self.severities = np.interp(
             quantiles, np.cumsum((0.0, *SHARES)), (0.0, *THRESHOLDS, 1.0)
         )
-        self.true_labels = grade(self.severities)
-        self.labels = grade(self.severities + grader_noise * np.clip(errors, -3.0, 3.0))
-        for array in (self.severities, self.true_labels, self.labels):
-            array.flags.writeable = False  # items depend on them
+        self.labels = grade(self.severities + GRADER_NOISE * np.clip(errors, -3.0, 3.0))
 
-    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
+    def __getitem__(self, index: int) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
-        i = operator.index(index)
-        if not 0 <= i < len(self.ids):
-            raise IndexError(f"item {i} is not among 0 .. {len(self.ids) - 1}.")
-        rng = self._rng(_DRAWING, self._start + i)
-        return draw(float(self.severities[i]), rng, self._size)
-
-    def stamps(self) -> list[str]:
-        height, width = self._size
-        return [f"{name} {height}x{width}" for name in self.ids]
+        if not 0 <= index < len(self.ids):
+            raise IndexError(f"item {index} is not among 0 .. {len(self.ids) - 1}.")
+        rng = self._rng(_DRAWING, self._start + int(index))
+        return draw(float(self.severities[index]), rng, self._size)
 
     def _rng(self, stream: int, index: int) -> np.random.Generator:
         # A spawn key, as (seed, index, 0) and (seed, index) are one seed to numpy.
@@ -256,11 +234,7 @@ def _surfaces(
 
 
 def _bones(
-    severity: float,
-    look: dict[str, float],
-    to_frame: np.ndarray,
-    height: int,
-    width: int,
+    severity: float, look: dict[str, float], to_frame: np.ndarray, size: Sequence[int]
 ) -> np.ndarray:
     """Density of the bones alone, float32 [height, width]."""
     shapes, values = _shapes(severity, look)
@@ -270,20 +244,18 @@ def _bones(
     points = (points * _SUPERSAMPLING - 0.5) * (1 << _SUBPIXEL_BITS)
     points = np.rint(points).astype(np.int32)
 
-    half = min(height, width) / 2.0 * _SUPERSAMPLING
+    height, width = size
+    half = min(size) / 2.0 * _SUPERSAMPLING
     rim = max(1, round(0.035 * look["zoom"] * half))
     canvas = np.zeros((height * _SUPERSAMPLING, width * _SUPERSAMPLING), np.uint8)
     end = 0
     for shape, (inside, edge) in zip(shapes, values, strict=True):
         begin, end = end, end + len(shape)
         polygon = points[begin:end]
-        colour = 255.0 * inside
-        cv2.fillPoly(canvas, [polygon], colour, cv2.LINE_AA, _SUBPIXEL_BITS)
+        how = cv2.LINE_AA, _SUBPIXEL_BITS
+        cv2.fillPoly(canvas, [polygon], 255.0 * inside, *how)
         if edge is not None:
-            colour = 255.0 * edge
-            cv2.polylines(
-                canvas, [polygon], True, colour, rim, cv2.LINE_AA, _SUBPIXEL_BITS
-            )
+            cv2.polylines(canvas, [polygon], True, 255.0 * edge, rim, *how)
     blurred = cv2.GaussianBlur(canvas, (0, 0), max(look["blur"] * half, 0.3))
     reduced = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA)
     return reduced.astype(np.float32) / 255.0
@@ -300,15 +272,14 @@ def _shapes(
     lateral, medial = 0.46 * wear[0] ** 0.7, 0.46 * wear[-1] ** 0.7
     for name, surface, away in (("femur", femur, -1.0), ("tibia", tibia, 1.0)):
         bone, cortex = look[name], look[name] + look["cortex"]
-        joint = np.empty((len(_X), 2))
-        joint[:, 0], joint[:, 1] = look[f"{name}_width"] * _X, surface
-        lateral_flank = _flank(
-            joint[0], -1.0, away, lateral * look[f"spur_{name}_lateral"], look["shaft"]
-        )
-        medial_flank = _flank(
-            joint[-1], 1.0, away, medial * look[f"spur_{name}_medial"], look["shaft"]
-        )
-        shapes.append(np.concatenate([joint, medial_flank, lateral_flank[::-1]]))
+        joint = np.stack([look[f"{name}_width"] * _X, surface], axis=1)
+        # From the corners of the joint: spur, flare and shaft.
+        lateral_spur = lateral * look[f"spur_{name}_lateral"]
+        medial_spur = medial * look[f"spur_{name}_medial"]
+        lateral_side = _FLANK @ (1.0, lateral_spur, look["shaft"]) * (-1.0, away)
+        medial_side = _FLANK @ (1.0, medial_spur, look["shaft"]) * (1.0, away)
+        sides = joint[-1] + medial_side, joint[0] + lateral_side[::-1]
+        shapes.append(np.concatenate([joint, *sides]))
         values.append((bone, cortex))
         if name == "femur":
             shapes.append(_PATELLA + (look["patella_x"], look["patella_y"]))
@@ -321,13 +292,6 @@ def _shapes(
                 shapes.append(along + drop)
                 values.append((min(cortex + glow * worn, 1.0), None))
     return shapes, values
-
-
-def _flank(
-    corner: np.ndarray, outwards: float, away: float, spur: float, shaft: float
-) -> np.ndarray:
-    """A bone's side from a corner of the joint: spur, flare and shaft."""
-    return corner + (_FLANK @ (1.0, spur, shaft)) * (outwards, away)
 
 
 def _tissue(

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from cloc_jax.runtime import files
+from cloc_jax.runtime import errors, files
 
 # Of damaged files Pillow warns line by line; what matters becomes an ImageError.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
@@ -32,7 +32,7 @@ class NetworkInput(NamedTuple):
 
     size: tuple[int, int]  # with the room that a random crop takes away
     channels: int
-    crop: tuple[int, int] | None = None
+    crop: tuple[int, int] | None = None  # a window at the centre, cut out first
     equalize: bool = False
     random_crop: float = 0.0  # of training; evaluation sees the centre
     max_pixels: int = MAX_PIXELS
@@ -49,34 +49,54 @@ class NetworkInput(NamedTuple):
         return self.centre(self.prepare(from_array(array, channels=self.channels)))
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
-        """The image as `prepare` makes it, with the room for a random crop."""
-        return prepare(image, size=self.size, crop=self.crop, equalize=self.equalize)
+        """The image cropped, equalised and resized, in this order: uint8 [*size, C].
+
+        It has the room for a random crop. Returns the image itself where there is
+        nothing to do, so treat the result as read-only. Equalising spreads the
+        histogram of grey levels over 0..255, of a colour image that of its luminance.
+
+        Args:
+            image: uint8 [height, width, 1 or 3].
+        """
+        check(image)
+        if self.crop is not None:
+            image = _centre_crop(image, *self.crop)
+        if self.equalize:
+            image = _equalize(image)
+        return resize(image, self.size)
+
+    def shrink(self, image: np.ndarray) -> np.ndarray:
+        """As little of an image as `prepare` needs for the same result.
+
+        The image itself where that would not make it much smaller, or where cropping
+        or equalising comes before resizing.
+        """
+        height, width = image.shape[:2]
+        is_small = height * width <= 4 * self.size[0] * self.size[1]
+        if is_small or self.crop is not None or self.equalize:
+            return image
+        return resize(image, (min(self.size[0], height), min(self.size[1], width)))
 
     def centre(self, whole: np.ndarray) -> np.ndarray:
         """What evaluation sees of a prepared image: a view of its middle."""
-        return centre(whole, self.random_crop)
+        height, width = whole.shape[:2]
+        return _centre_crop(whole, *cropped((height, width), self.random_crop))
 
 
 def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """Contents of an image file, or an error that says what to do."""
+    """Contents of an image file; ImageError where the file itself is at fault."""
     try:
-        return files.read_regular(path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{path}: there is no such image file; check the path, where it leads if "
-            "it is a link, or whether the file was moved since the folder was listed."
-        ) from None
+        with errors.naming(path):
+            return files.read_regular(
+                path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT
+            )
     except files.NotRegularError as error:
         raise ImageError(str(error)) from None
-    except PermissionError:
+    # Other errors of a disk may be gone another time: nothing goes on without it.
+    except (FileNotFoundError, PermissionError) as error:
         raise ImageError(
-            f"{path}: reading it is not permitted; change its access."
-        ) from None
-    except OSError as error:
-        # Not the image's fault, and gone another time: nothing goes on without it.
-        raise ValueError(
-            f"{path}: it cannot be read ({error.strerror}); check the disk and its "
-            "links, and start again."
+            f"{path}: {error.strerror}; check the path, where it leads if it is a "
+            "link, and its access."
         ) from None
 
 
@@ -131,35 +151,6 @@ def decode(
         raise ImageError(f"{name}: {why}.") from error
 
 
-def prepare(
-    image: np.ndarray,
-    *,
-    size: tuple[int, int],
-    crop: tuple[int, int] | None = None,
-    equalize: bool = False,
-) -> np.ndarray:
-    """The image cropped, equalised and resized, in this order: uint8 [*size, C].
-
-    Returns the image itself where there is nothing to do, so treat the result as
-    read-only.
-
-    Args:
-        image: uint8 [height, width, 1 or 3].
-        size: Height and width of the result. A side that shrinks is averaged over
-            areas, a side that grows is interpolated linearly.
-        crop: Height and width of a window cut from the centre first (an odd
-            remainder leaves one more row or column at the bottom or right).
-        equalize: Spread the histogram of grey levels over 0..255; of a colour image
-            that of its luminance. An image of one level is left as it is.
-    """
-    check(image)
-    if crop is not None:
-        image = _centre_crop(image, *crop)
-    if equalize:
-        image = _equalize(image)
-    return _resize(image, *size)
-
-
 def cropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
     """Height and width that are left when a fraction of each side is cut away."""
     height, width = (max(round(side * (1.0 - fraction)), 1) for side in size)
@@ -170,13 +161,6 @@ def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
     """Height and width of images of which `cropped` leaves `size`, to the pixel."""
     height, width = (round(side / (1.0 - fraction)) for side in size)
     return height, width
-
-
-def centre(image: np.ndarray, fraction: float) -> np.ndarray:
-    """The middle of the image, of the size that a random crop leaves; a view of it."""
-    height, width = cropped((image.shape[0], image.shape[1]), fraction)
-    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[top : top + height, left : left + width]
 
 
 def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
@@ -191,45 +175,41 @@ def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
         array = array[:, :, 0]
     is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
     if array.dtype != np.uint8 or not is_image or not array.size:
-        raise ImageError(
-            f"an array of {array.dtype} {list(array.shape)} came where an image, uint8 "
-            "[height, width] or [height, width, 1 or 3], was wanted; scale it to 0 .. "
-            "255 and convert it with .astype(np.uint8)."
-        )
+        raise _not_an_image(array)
     return _to_array(Image.fromarray(array), channels, "an array")
-
-
-def shrink(
-    image: np.ndarray,
-    *,
-    size: tuple[int, int],
-    crop: tuple[int, int] | None = None,
-    equalize: bool = False,
-) -> np.ndarray:
-    """As little of an image as `prepare` needs: prepare(shrink(x)) equals prepare(x).
-
-    The image itself where that would not make it much smaller, or where it has to stay
-    whole: a crop that does not fit, or equalisation, which comes before resizing.
-    """
-    height, width = image.shape[:2]
-    least = crop or size
-    if height * width <= 4 * least[0] * least[1]:
-        return image
-    if crop is not None:
-        fits = crop[0] <= height and crop[1] <= width
-        return _centre_crop(image, *crop) if fits else image
-    if equalize:
-        return image
-    return _resize(image, min(size[0], height), min(size[1], width))
 
 
 def check(image: np.ndarray) -> None:
     """Raises ImageError unless image is uint8 [height, width, 1 or 3]."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
-        raise ImageError(
-            f"an array of {image.dtype} {list(image.shape)} came where an image, "
-            "uint8 [height, width, 1 or 3], was wanted."
-        )
+        raise _not_an_image(image)
+
+
+def _not_an_image(array: np.ndarray) -> ImageError:
+    return ImageError(
+        f"an array of {array.dtype} {list(array.shape)} came where an image, uint8 "
+        "[height, width, 1 or 3], was wanted; scale it to 0 .. 255 and convert it "
+        "with .astype(np.uint8)."
+    )
+
+
+def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The image with that height and width, itself where it has them.
+
+    A side that shrinks is averaged over areas, a side that grows is interpolated
+    linearly.
+    """
+    # First whatever shrinks, then whatever grows: OpenCV's area interpolation is
+    # one only where both sides shrink.
+    smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
+    for (rows, columns), interpolation in (
+        (smaller, cv2.INTER_AREA),
+        (size, cv2.INTER_LINEAR),
+    ):
+        if image.shape[:2] != (rows, columns):
+            resized = cv2.resize(image, (columns, rows), interpolation=interpolation)
+            image = resized.reshape(rows, columns, -1)  # OpenCV drops a lone channel
+    return image
 
 
 def _to_array(image: Image.Image, channels: int, name: str) -> np.ndarray:
@@ -279,17 +259,3 @@ def _equalize(image: np.ndarray) -> np.ndarray:
     luminance, red, blue = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb))
     equalized = cv2.merge([cv2.equalizeHist(luminance), red, blue])
     return cv2.cvtColor(equalized, cv2.COLOR_YCrCb2RGB)
-
-
-def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    # First whatever shrinks, then whatever grows: OpenCV's area interpolation is
-    # one only where both sides shrink.
-    smaller = min(height, image.shape[0]), min(width, image.shape[1])
-    for (rows, columns), interpolation in (
-        (smaller, cv2.INTER_AREA),
-        ((height, width), cv2.INTER_LINEAR),
-    ):
-        if image.shape[:2] != (rows, columns):
-            resized = cv2.resize(image, (columns, rows), interpolation=interpolation)
-            image = resized.reshape(rows, columns, -1)  # OpenCV drops a lone channel
-    return image

@@ -98,62 +98,44 @@ def inspect(
         advance: Called after each image.
     """
     known = {item.id: item for item in items}
-    graded: list[Graded] = []
-    hashes, flat = [], []
-    for split, source in splits.items():
-        graded += [
-            Graded(i, split, ranks[known[i].label], known[i].group) for i in source.ids
-        ]
-        words, is_flat = perceptual_hashes(source, threads=threads, advance=advance)
-        hashes.append(words)
-        flat += is_flat.tolist()
-    counts = collections.Counter((image.split, image.rank) for image in graded)
-    by_id = {image.id: image for image in graded}
-    group_of = {i: number for number, ids in enumerate(copies) for i in ids}
-    near, is_cut = _near(graded, np.concatenate(hashes), flat, group_of)
-    place = {id_: number for number, id_ in enumerate(by_id)}  # train comes first
-    groups = [
-        [by_id[i] for i in sorted(place.keys() & set(ids), key=place.__getitem__)]
-        for ids in copies
+    graded = [
+        Graded(id_, split, ranks[known[id_].label], known[id_].group)
+        for split, source in splits.items()
+        for id_ in source.ids
     ]
+    looks = [
+        perceptual_hashes(source, threads=threads, advance=advance)
+        for source in splits.values()
+    ]
+    hashes, flat = map(np.concatenate, zip(*looks, strict=True))
+    seen = np.flatnonzero(~flat)
+    pairs = near_pairs(hashes[seen])
+    group_of = {id_: number for number, ids in enumerate(copies) for id_ in ids}
+    groups: dict[int, list[Graded]] = collections.defaultdict(list)
+    splits_of: dict[str, set[str]] = collections.defaultdict(set)  # of each patient
+    for image in graded:
+        if image.id in group_of:
+            groups[group_of[image.id]].append(image)
+        if image.patient:
+            splits_of[image.patient].add(image.split)
+    near = [
+        Alike((graded[seen[first]], graded[seen[second]]), bits)
+        for first, second, bits in pairs
+    ]
+    counts = collections.Counter((image.split, image.rank) for image in graded)
     return Inspection(
         {split: {rank: counts[split, rank] for rank in ranks} for split in splits},
-        [Alike(tuple(group)) for group in groups if len(group) > 1],
-        near,
-        is_cut,
-        [image for image, is_flat in zip(graded, flat, strict=True) if is_flat],
-        len({image.patient for image in graded if image.patient}),
-        _shared_patients(graded),
+        [Alike(tuple(groups[n])) for n in sorted(groups) if len(groups[n]) > 1],
+        [pair for pair in near if not _is_identical(pair, group_of)],
+        len(pairs) >= MOST_PAIRS,
+        [graded[place] for place in np.flatnonzero(flat)],
+        len(splits_of),
+        {p: sorted(some) for p, some in sorted(splits_of.items()) if len(some) > 1},
     )
 
 
-def _near(
-    graded: Sequence[Graded],
-    hashes: np.ndarray,
-    flat: Sequence[bool],
-    group_of: Mapping[str, int],
-) -> tuple[list[Alike], bool]:
-    """Near-identical pairs, without those that are identical, and whether some lack."""
-    seen = np.flatnonzero(~np.array(flat, bool))
-    pairs = near_pairs(hashes[seen])
-    found = []
-    for first, second, bits in pairs:
-        images = graded[seen[first]], graded[seen[second]]
-        groups = {group_of.get(image.id, image.id) for image in images}
-        if len(groups) > 1:
-            found.append(Alike(images, bits))
-    return found, len(pairs) >= MOST_PAIRS
-
-
-def _shared_patients(graded: Sequence[Graded]) -> dict[str, list[str]]:
-    splits: dict[str, set[str]] = collections.defaultdict(set)
-    for image in graded:
-        if image.patient:
-            splits[image.patient].add(image.split)
-    return {p: sorted(some) for p, some in sorted(splits.items()) if len(some) > 1}
-
-
-# --- near-identical images ---
+def _is_identical(pair: Alike, group_of: Mapping[str, int]) -> bool:
+    return len({group_of.get(image.id, image.id) for image in pair.images}) == 1
 
 
 def perceptual_hashes(

@@ -1,13 +1,12 @@
 """Images prepared once: checked, shrunk where they are far too large, in ArrayRecord.
 
-    <prepared>/<dataset>-<mark of root>/records-<choice>-<sources>/
-    <prepared>/<dataset>-<mark of root>/splits-<key>.json
+    <prepared>/<dataset>-<mark of root>/records-<mark of what is stored>/
 
-`choice` is a hash of which images are asked for and what is stored of them, `sources`
-one of the name, size and times of change of every file. So other files are another
-preparation, and a run that reads an older one is not disturbed. Records are written
-into a folder that gets its name when all is done: whatever has the name is whole. The
-manifest has the digest of every file, computed while it was read.
+The second mark is of what is stored of images, and of the name, size and times of
+change of every file. So other files are another preparation, and a run that reads an
+older one is not disturbed. Records are written into a folder that gets its name when
+all is done: whatever has the name is whole. The manifest has the digest of every file,
+computed while it was read.
 """
 
 import collections
@@ -30,9 +29,9 @@ from cloc_jax.data import images
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.source import Source
-from cloc_jax.runtime import files
+from cloc_jax.runtime import errors, files
 
-FORMAT = 3  # changes when the same sources would be stored otherwise
+FORMAT = 4  # changes when the same sources would be stored otherwise
 MANIFEST = "prepared.json"
 SPLIT = "items"  # the one split of TFDS, with every image once in the listing's order
 SHARD_IMAGES = 4096
@@ -88,7 +87,6 @@ def prepare(
     folder: pathlib.Path,
     wanted: NetworkInput,
     *,
-    options: Any = None,
     threads: int = 2,
     say: Callable[[str], None] = print,
     track: Track = no_track,
@@ -99,22 +97,25 @@ def prepare(
         items: What to prepare, in this order.
         folder: Where, as `home` names it.
         wanted: What is read of an image later.
-        options: How items were chosen, so that another choice is not taken for what
-            the sources were before; plain data.
         threads: That decode.
         say: Told what is done, in one line.
         track: Context manager of a text and a total that gives a function to call
             after each image.
     """
-    choice = short_hash([FORMAT, options, *wanted])
-    sources = short_hash([[i.id, _state(i.path), i.row] for i in items])
-    path = folder / f"records-{choice}-{sources}"
+    sources = [[item.id, _state(item.path), item.row] for item in items]
+    text = json.dumps([FORMAT, wanted, sources]).encode()
+    mark = hashlib.blake2b(text, digest_size=8).hexdigest()
+    path = folder / f"records-{mark}"
     manifest = _read_manifest(path)
     if manifest is None:
-        with _writing(folder), filelock.FileLock(folder / "lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with errors.naming(folder), filelock.FileLock(folder / "lock"):
             manifest = _read_manifest(path)  # another process may have made it
             if manifest is None:
-                _clean(path, say)
+                for left in (path, *folder.glob("part-*")):
+                    if left.exists():
+                        say(f"{left} is damaged or not complete; it is made again")
+                        shutil.rmtree(left)
                 say(f"preparing {count_of(items)} once, in {folder}")
                 with track("preparing", len(items)) as advance:
                     manifest = _make(items, path, wanted, threads, advance)
@@ -128,6 +129,7 @@ class Records(Source):
         ids: Name of each image.
         labels: Rank of each, int32 [n].
         paths: File of each, or None where images are not files of their own.
+        contents: Digest of each file.
     """
 
     def __init__(
@@ -140,38 +142,37 @@ class Records(Source):
     ):
         self.ids = [item.id for item in items]
         self.labels = np.array([item.label for item in items], np.int32)
-        has_files = not any(item.row for item in items)
-        self.paths = [item.path for item in items] if has_files else None
+        if not any(item.row for item in items):
+            self.paths = [item.path for item in items]
+        self.contents = [preparation.contents[id_] for id_ in self.ids]
+        pairs = zip(self.ids, self.contents, strict=True)
+        self.stamps = [f"{id_} {digest}" for id_, digest in pairs]
         self._folder = preparation.path
-        self._contents = [preparation.contents[id_] for id_ in self.ids]
         place = {id_: number for number, id_ in enumerate(preparation.contents)}
         self._places = [place[id_] for id_ in self.ids]
-        try:
+        with self._noticing_damage("its records"):
             self._records = read_records(preparation.path)
-        except Exception as error:  # whatever type the reader gives to what it finds
-            raise self._damaged("its records", error) from error
         self._decode = {"channels": channels, "max_pixels": max_pixels}
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Pixels of one image, uint8 [height, width, channels], as stored."""
-        try:
+        with self._noticing_damage(f"the record of {self.ids[index]}"):
             data = self._records[self._places[index]]["image"]
-        except Exception as error:  # whatever type the reader gives to what it finds
-            raise self._damaged(f"the record of {self.ids[index]}", error) from error
         return images.decode(data, name=self.ids[index], **self._decode)
 
-    def contents(self) -> list[str]:
-        return self._contents
-
-    def _damaged(self, what: str, error: Exception) -> files.Damaged:
-        """The error of records that cannot be read; the next start makes all anew."""
-        (self._folder / MANIFEST).unlink(missing_ok=True)
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return files.Damaged(
-            self._folder,
-            f"{what} cannot be read ({lines[0][:200]})",
-            "Start again: the images are then prepared anew.",
-        )
+    @contextlib.contextmanager
+    def _noticing_damage(self, what: str) -> Iterator[None]:
+        """Damaged where records cannot be read; the next start makes all anew."""
+        try:
+            yield
+        except Exception as error:  # whatever type the reader gives to what it finds
+            (self._folder / MANIFEST).unlink(missing_ok=True)
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise files.Damaged(
+                self._folder,
+                f"{what} cannot be read ({lines[0][:200]})",
+                "Start again: the images are then prepared anew.",
+            ) from error
 
 
 def read_records(folder: pathlib.Path) -> Sequence[dict[str, bytes]]:
@@ -185,12 +186,6 @@ def read_records(folder: pathlib.Path) -> Sequence[dict[str, bytes]]:
 
 
 # --- what is there ---
-
-
-def short_hash(value: Any) -> str:
-    """A mark of plain data, for names of files."""
-    text = json.dumps(value).encode()
-    return hashlib.blake2b(text, digest_size=6).hexdigest()
 
 
 def _state(path: pathlib.Path) -> list[int] | None:
@@ -224,30 +219,6 @@ def _files(folder: pathlib.Path) -> dict[str, int | str]:
         for file in sorted(folder.iterdir())
         if file.name != MANIFEST
     }
-
-
-def _clean(path: pathlib.Path, say: Callable[[str], None]) -> None:
-    """Removes what an interrupted or damaged preparation left. Needs the lock."""
-    if path.exists():
-        say(f"{path} is damaged; it is made again")
-        shutil.rmtree(path)
-    for part in path.parent.glob("part-*"):
-        say("an earlier preparation was interrupted; starting anew")
-        shutil.rmtree(part)
-
-
-@contextlib.contextmanager
-def _writing(folder: pathlib.Path) -> Iterator[None]:
-    """Turns errors of writing into advice."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except (OSError, RuntimeError) as error:
-        # ArrayRecord's are RuntimeErrors with the system's words in them.
-        raise OSError(
-            f"images cannot be prepared in {folder} ({error}); make room there, or "
-            "give another folder as data.prepared."
-        ) from error
 
 
 # --- making it ---
@@ -345,14 +316,14 @@ def _facts(stored: Sequence[Stored]) -> dict[str, Any]:
     }
 
 
-# --- what is stored of an image: its own bytes, unless it is far too large ---
-
-
 def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
-    """An image as it is stored: the file's own bytes, unless it has to change."""
+    """An image as it is stored: the file's own bytes, unless it is far too large."""
     try:
         if item.row:
-            row = _row(item, wanted.max_bytes)
+            name, place = item.row
+            row = _array(item.path, name, item.path.stat().st_mtime_ns)[place]
+            row = row[:, :, None] if row.ndim == 2 else row
+            images.check(row)
             data = _encode(row)
             digest = hashlib.sha256(str(row.shape).encode() + row.tobytes())
         else:
@@ -361,12 +332,10 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
         image = images.decode(
             data, name=item.id, channels=wanted.channels, max_pixels=wanted.max_pixels
         )
-    except (FileNotFoundError, images.ImageError) as error:
+    except images.ImageError as error:
         why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
         return Stored(error=why)
-    small = images.shrink(
-        image, size=wanted.size, crop=wanted.crop, equalize=wanted.equalize
-    )
+    small = wanted.shrink(image)
     return Stored(
         data if small is image else _encode(small),
         image.shape[:2],
@@ -375,24 +344,11 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
     )
 
 
-def _row(item: Item, max_bytes: int) -> np.ndarray:
-    """One image of a file of arrays, uint8 [height, width, 1 or 3]."""
-    assert item.row is not None
-    name, row = item.row
-    image = _array(item.path, name, item.path.stat().st_mtime_ns, max_bytes)[row]
-    image = image[:, :, None] if image.ndim == 2 else image
-    images.check(image)
-    return image
-
-
 @functools.lru_cache(maxsize=1)
-def _array(path: pathlib.Path, name: str, changed: int, max_bytes: int) -> np.ndarray:
-    with files.open_regular(
-        path, max_bytes=max_bytes, raise_limit=images.RAISE_LIMIT
-    ) as file:
-        files.check_unpacked_zip(file, path)
-        with np.load(file, allow_pickle=False) as arrays:
-            return arrays[name]
+def _array(path: pathlib.Path, name: str, changed: int) -> np.ndarray:
+    """One array of a file of arrays, uint8 [image, height, width, …]."""
+    files.check_unpacked_zip(path, path)
+    return files.read_arrays(path, remedy="Get it again.")[name]
 
 
 def _encode(image: np.ndarray) -> bytes:

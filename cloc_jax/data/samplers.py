@@ -35,15 +35,9 @@ def make(
     seed: Sequence[int],
     ranks: Sequence[str],
 ) -> Sampler:
-    """The sampler of that name.
+    """The sampler "rank_pairs", "shuffled" or "triples" of training items with labels.
 
-    Args:
-      name: "rank_pairs", "shuffled" or "triples".
-      labels: of the training items.
-      batch_size: rows of a batch.
-      mode: of rank_pairs: "natural" or "balanced".
-      seed: of all draws.
-      ranks: their names, for messages.
+    `mode` is "natural" or "balanced", for rank_pairs; `ranks` are names, for messages.
     """
     if name == "rank_pairs":
         return RankPairs(labels, batch_size, mode=mode, seed=seed, ranks=ranks)
@@ -52,7 +46,30 @@ def make(
     return Triples(labels, batch_size, seed=seed)
 
 
-class RankPairs:
+class _Epochs:
+    """Batches that are rows of a table made for each epoch."""
+
+    batch_size: int
+    steps_per_epoch: int
+    left_out: int
+
+    def __init__(self, seed: Sequence[int]):
+        # The epochs of neighbouring steps, since threads read a little ahead.
+        self._table = functools.lru_cache(maxsize=3)(
+            lambda epoch: self._draw(np.random.default_rng((*seed, epoch)))
+        )
+
+    def batch(self, step: int) -> np.ndarray:
+        """Item indices [batch_size] of training batch `step`, counted from 0."""
+        epoch, row = divmod(step, self.steps_per_epoch)
+        return self._table(epoch)[row]
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The batches of an epoch, [step, batch_size]."""
+        raise NotImplementedError
+
+
+class RankPairs(_Epochs):
     """Batches made of pairs, two samples of one rank.
 
     Every batch holds at least two ranks and at least two samples of each rank in it
@@ -76,11 +93,11 @@ class RankPairs:
         seed: Sequence[int] = (0,),
         ranks: Sequence[str] = (),
     ):
+        super().__init__(seed)
         labels = np.asarray(labels)
         _check(labels, batch_size, mode, ranks)
         self.batch_size = batch_size
-        self.mode = mode
-        self._seed = tuple(seed)
+        self._mode = mode
         self._items = [np.flatnonzero(labels == r) for r in np.unique(labels)]
         pairs = np.array([len(items) // 2 for items in self._items])
         if mode == "balanced":
@@ -90,18 +107,11 @@ class RankPairs:
             others = int(pairs.sum() - pairs.max())
             self.steps_per_epoch = min(int(pairs.sum()) * 2 // batch_size, others)
         self.left_out = max(len(labels) - self.steps_per_epoch * batch_size, 0)
-        # The epochs of neighbouring steps, since threads read a little ahead.
-        self._table = functools.lru_cache(maxsize=3)(
-            self._balanced if mode == "balanced" else self._natural
-        )
 
-    def batch(self, step: int) -> np.ndarray:
-        """Item indices [batch_size] of training batch `step`, counted from 0."""
-        epoch, row = divmod(step, self.steps_per_epoch)
-        return self._table(epoch)[row]
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        return self._balanced(rng) if self._mode == "balanced" else self._natural(rng)
 
-    def _natural(self, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng((*self._seed, epoch))
+    def _natural(self, rng: np.random.Generator) -> np.ndarray:
         pairs, ranks = [], []
         for rank, items in enumerate(self._items):
             shuffled = rng.permutation(items)[: len(items) // 2 * 2]
@@ -116,8 +126,7 @@ class RankPairs:
         used = self.steps_per_epoch * self.batch_size // 2
         return table[:used].reshape(self.steps_per_epoch, self.batch_size)
 
-    def _balanced(self, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng((*self._seed, epoch))
+    def _balanced(self, rng: np.random.Generator) -> np.ndarray:
         slots, num_ranks = self.batch_size // 2, len(self._items)
         queues = [np.empty(0, int) for _ in self._items]
         table = np.empty((self.steps_per_epoch, self.batch_size), int)
@@ -135,7 +144,7 @@ class RankPairs:
         return table
 
 
-class Shuffled:
+class Shuffled(_Epochs):
     """Every item once per epoch in random order, less a remainder of under a batch.
 
     Labels play no part, so that a batch's make-up tells a self-supervised method
@@ -143,6 +152,7 @@ class Shuffled:
     """
 
     def __init__(self, count: int, batch_size: int, *, seed: Sequence[int] = (0,)):
+        super().__init__(seed)
         if not 2 <= batch_size <= count:
             raise ValueError(
                 f"train.batch_size is {batch_size}, but there are {count} training "
@@ -150,15 +160,9 @@ class Shuffled:
             )
         self.batch_size, self.steps_per_epoch = batch_size, count // batch_size
         self.left_out = count - self.steps_per_epoch * batch_size
-        self._seed, self._count = tuple(seed), count
-        self._table = functools.lru_cache(maxsize=3)(self._shuffled)
+        self._count = count
 
-    def batch(self, step: int) -> np.ndarray:
-        epoch, row = divmod(step, self.steps_per_epoch)
-        return self._table(epoch)[row]
-
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng((*self._seed, epoch))
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
         order = rng.permutation(self._count)[: self._count - self.left_out]
         return order.reshape(self.steps_per_epoch, self.batch_size)
 
@@ -187,13 +191,10 @@ class Triples:
         self._seed, self._present = tuple(seed), np.unique(self._labels)
         self._items = {r: np.flatnonzero(self._labels == r) for r in self._present}
         # The pipeline asks for a batch once for each of its rows.
-        self._drawn = functools.lru_cache(maxsize=32)(self._draw)
+        self.batch = functools.lru_cache(maxsize=32)(self._batch)
 
-    def batch(self, step: int) -> np.ndarray:
+    def _batch(self, step: int) -> np.ndarray:
         """Items [row, 3]: lower reference, upper reference, query."""
-        return self._drawn(step)
-
-    def _draw(self, step: int) -> np.ndarray:
         rng = np.random.default_rng((*self._seed, 1, step))
         return np.array([self._triple(int(i), rng) for i in self._lower.batch(step)])
 
@@ -264,33 +265,21 @@ def _take(queue, items, size, rng):
 def _check(labels, batch_size, mode, ranks):
     if mode not in MODES:
         raise ValueError(f"train.sampling is {mode!r}; use one of {', '.join(MODES)}.")
-    if batch_size < 4 or batch_size % 2:
-        near = max(4, batch_size - batch_size % 2)
-        raise ValueError(
-            f"train.batch_size is {batch_size}; batches are made of pairs of one rank "
-            f"from at least two ranks, so it must be even and 4 or more. Try {near} "
-            f"or {near + 2}."
-        )
-
-    def name(rank):
-        return repr(ranks[rank]) if len(ranks) else str(rank)
-
     present, counts = np.unique(labels, return_counts=True)
-    if len(present) < 2:
-        only = f"only rank {name(present[0])}" if len(present) else "no images"
-        raise ValueError(
-            f"the training data hold {only}; learning an order needs at least two "
-            "ranks with two images each. Check data.root and data.order."
+    names = [repr(ranks[rank]) if len(ranks) else str(rank) for rank in present]
+    if len(present) < 2 or counts.min() < 2:
+        found = ", ".join(
+            f"{n} of {name}" for name, n in zip(names, counts, strict=True)
         )
-    single = [name(r) for r, n in zip(present, counts, strict=True) if n < 2]
-    if single:
         raise ValueError(
-            f"rank {', '.join(single)} has only one training image; every batch needs "
-            "two of each rank in it. Add images of that rank, or move or merge it."
+            f"the training data hold {found or 'no images'}; learning an order needs "
+            "at least two ranks with two images each. Check data.root and data.order, "
+            "or add images."
         )
     most = int((counts // 2).sum()) * 2
-    if most < batch_size:
+    if batch_size % 2 or not 4 <= batch_size <= most:
         raise ValueError(
-            f"train.batch_size is {batch_size}, but the {len(labels)} training images "
-            f"make only {most // 2} pairs of one rank; make it at most {most}."
+            f"train.batch_size is {batch_size}; batches are made of pairs of one rank "
+            f"from at least two ranks, so it must be even, 4 or more, and at most "
+            f"{most} with these {len(labels)} training images."
         )

@@ -26,7 +26,9 @@ class Source(Protocol):
 
     ids: Sequence[str]
     labels: np.ndarray  # int [item], index of the rank
-    paths: Sequence[pathlib.Path] | None  # None where images are not files
+    paths: Sequence[pathlib.Path] | None = None  # where images are files of their own
+    contents: Sequence[str] | None = None  # a digest of each item's file, if there are
+    stamps: Sequence[str] = ()  # a fingerprint of each item's pixels: a cache's key
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -38,20 +40,6 @@ class Source(Protocol):
     def whole(self, index: int) -> np.ndarray:
         """The image with the room that a random crop needs."""
         return self[index]
-
-    def stamps(self) -> list[str]:
-        """A fingerprint of each item's pixels, without reading them: a cache's key.
-
-        An image is known by its name and the content of its file.
-        """
-        found = self.contents()
-        if found is None:
-            raise NotImplementedError("a source without files has stamps of its own")
-        return [f"{item} {one}" for item, one in zip(self.ids, found, strict=True)]
-
-    def contents(self) -> list[str] | None:
-        """A digest of each item's file; None where images do not come from files."""
-        return None
 
     def original(self) -> "Source":
         """The images as they come, before they are prepared."""
@@ -69,13 +57,8 @@ class Wrapper(Source):
 
     def __init__(self, source: Source):
         self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
+        self.contents, self.stamps = source.contents, source.stamps
         self._source = source
-
-    def stamps(self) -> list[str]:
-        return self._source.stamps()
-
-    def contents(self) -> list[str] | None:
-        return self._source.contents()
 
     def original(self) -> Source:
         return self._source.original()
@@ -88,22 +71,15 @@ class Subset(Source):
         self._source, self._items = source, [int(i) for i in items]
         self.ids = [source.ids[i] for i in self._items]
         self.labels = np.asarray(source.labels)[self._items]
-        paths = source.paths
-        self.paths = None if paths is None else [paths[i] for i in self._items]
+        self.paths = source.paths and [source.paths[i] for i in self._items]
+        self.contents = source.contents and [source.contents[i] for i in self._items]
+        self.stamps = source.stamps and [source.stamps[i] for i in self._items]
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self._source[self._items[index]]
 
     def whole(self, index: int) -> np.ndarray:
         return self._source.whole(self._items[index])
-
-    def stamps(self) -> list[str]:
-        marks = self._source.stamps()
-        return [marks[i] for i in self._items]
-
-    def contents(self) -> list[str] | None:
-        digests = self._source.contents()
-        return digests and [digests[i] for i in self._items]
 
     def original(self) -> Source:
         before = self._source.original()
@@ -182,7 +158,7 @@ class InMemory(Source):
     """Arrays that are read already, without known labels."""
 
     def __init__(self, arrays: Sequence[np.ndarray], ids: Sequence[str]):
-        self.ids, self.paths = ids, None
+        self.ids = ids
         self.labels = np.zeros(len(arrays), np.int32)
         self._arrays = arrays
 

@@ -1,38 +1,27 @@
 """From a listing to the indices of train, val and test, and calibration if asked for.
 
-Shipped splits are used as they are, a fold or a drawn split is the test part, and what
-is missing is carved from train by rank, with patients kept whole.
+Shipped splits are used as they are, and what is missing is carved from train by rank,
+with patients kept whole.
 """
 
 import collections
 import hashlib
 import itertools
-import json
 import os
-import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from cloc_jax.data.layouts.listing import FOLD, SPLITS, Item, comma, count_of, plural
-from cloc_jax.runtime import files
+from cloc_jax.data.layouts.listing import SPLITS, Item, comma, count_of, plural
 
 CALIBRATION = "calibration"  # the split that only a guarantee is fitted on
-
-
-class Protocol(NamedTuple):
-    """How a dataset is divided, where it ships no train and test."""
-
-    folds: int = 0  # number of folds, each of which is the test part once
-    draw: int = 0  # or: test images of each rank, drawn anew for each fold
 
 
 class Division(NamedTuple):
     """Which items are in which split."""
 
     indices: dict[str, np.ndarray]  # into the items, ascending
-    carved: tuple[str, ...]  # splits that were not shipped
     notes: list[str]
 
 
@@ -40,13 +29,12 @@ def divide(
     items: Sequence[Item],
     ranks: Sequence[str],
     *,
-    protocol: Protocol,
-    fold: int,
     merge_val: bool,
     val_fraction: float,
     test_fraction: float,
     seed: int,
     calibration_fraction: float = 0.0,
+    may_lack_ranks: bool = False,
 ) -> Division:
     """Divides items into train, val and test, and calibration if asked for.
 
@@ -57,18 +45,24 @@ def divide(
     Args:
         items: Sorted by id.
         ranks: Their names, for notes.
-        protocol: How the dataset is divided.
-        fold: Which of its folds is the test part.
         merge_val: Put a shipped val into train, then carve a new val from the whole.
         val_fraction: Share of the groups of each rank that a carved val receives.
         test_fraction: The same for a carved test.
         seed: Chooses among carved splits.
         calibration_fraction: Share of the groups of each rank that calibration takes
             of what would be train without it; val and test stay as they are.
+        may_lack_ranks: Whether train may have no images of a rank.
     """
     notes: list[str] = []
-    splits = _shipped(items, protocol, fold)
-    if merge_val and splits.get("val"):
+    splits: dict[str, list[Item]] = collections.defaultdict(list)
+    for item in items:
+        splits[item.split or "train"].append(item)
+    if "train" not in splits:
+        raise ValueError(
+            f"there are no training images, only {comma(sorted(splits))}; check "
+            "data.root and how the splits are named."
+        )
+    if merge_val and "val" in splits:
         val = splits.pop("val")
         splits["train"] = sorted(splits["train"] + val)
         notes.append(f"The shipped val ({count_of(val)}) was merged into train.")
@@ -84,68 +78,31 @@ def divide(
         splits |= _carve(splits["train"], groups, part, seed, notes)
     if any(item.group for item in items):
         notes += _shared_groups(splits, groups)
+    elif carved or held:
+        notes.append(
+            "For carving, each image was taken as its own patient or subject; where "
+            "several images show the same one, give data.group_pattern."
+        )
     names = (*SPLITS, *held)
     for split in names:
-        notes += _absent(split, splits[split], ranks)
+        present = {item.label for item in splits[split]}
+        absent = [rank for label, rank in enumerate(ranks) if label not in present]
+        if absent and split == "train" and not may_lack_ranks:
+            raise ValueError(
+                f"there are no training images of {comma(absent)}; a rank without them "
+                "cannot be learned. Add some, or leave the rank out."
+            )
+        if absent:
+            notes.append(
+                f"{split} has no images of {plural(absent, 'rank')} {comma(absent)}: "
+                "scores there say nothing about them."
+            )
     place = {item.id: index for index, item in enumerate(items)}
     indices = {
         split: np.array(sorted(place[item.id] for item in splits[split]), np.int64)
         for split in names
     }
-    return Division(indices, (*carved, *held), notes)
-
-
-def check_fold(protocol: Protocol, fold: int) -> None:
-    """ValueError for a fold that a dataset does not have."""
-    if fold not in range(max(protocol.folds, 1)):
-        has = f"the folds 0 to {protocol.folds - 1}" if protocol.folds else "no folds"
-        raise ValueError(f"data.fold is {fold}, but this dataset has {has}.")
-
-
-def _shipped(
-    items: Sequence[Item], protocol: Protocol, fold: int
-) -> dict[str, list[Item]]:
-    """Items by split, before anything is merged or carved."""
-    if protocol.draw:
-        items = _drawn(items, fold, protocol.draw)
-    splits: dict[str, list[Item]] = collections.defaultdict(list)
-    for item in items:
-        split = item.split or "train"
-        if protocol.folds and not protocol.draw:
-            split = "test" if split == FOLD.format(fold) else "train"
-        splits[split].append(item)
-    if "train" not in splits:
-        raise ValueError(
-            f"there are no training images, only {comma(sorted(splits))}; check "
-            "data.root and how the splits are named."
-        )
-    return dict(splits)
-
-
-def _drawn(items: Sequence[Item], fold: int, count: int) -> list[Item]:
-    """Items with `count` of each rank as test: the first by hash of fold and id."""
-    test: set[str] = set()
-    for label in sorted({item.label for item in items}):
-        ids = [item.id for item in items if item.label == label]
-        test.update(sorted(ids, key=lambda id_: _hash(f"{fold}/{id_}"))[:count])
-    return [
-        item._replace(split="test" if item.id in test else "train") for item in items
-    ]
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
-
-
-def _absent(split: str, items: Sequence[Item], ranks: Sequence[str]) -> list[str]:
-    present = {item.label for item in items}
-    absent = [rank for label, rank in enumerate(ranks) if label not in present]
-    if not absent:
-        return []
-    return [
-        f"{split} has no images of {plural(absent, 'rank')} {comma(absent)}: scores "
-        "there say nothing about them."
-    ]
+    return Division(indices, notes)
 
 
 # --- carving ---
@@ -175,10 +132,9 @@ def _check_fractions(fractions: dict[str, float], carved: dict[str, float]) -> N
     """ValueError for shares that are none; `carved` has those of splits not shipped."""
     for split, fraction in fractions.items():
         if not 0 <= fraction < 1 or (split in carved and fraction == 0):
-            reason = " (there is no such split, so it is carved)" * (split in carved)
             raise ValueError(
                 f"data.{split}_fraction={fraction} is not a share of the training "
-                f"images{reason}; give a number above 0 and below 1, e.g. 0.1."
+                "images; give a number above 0 and below 1, e.g. 0.1."
             )
     if sum(carved.values()) >= 1:
         raise ValueError(
@@ -193,6 +149,10 @@ def _group_items(items: Sequence[Item]) -> dict[str, str]:
     # A slash keeps the two kinds of names apart.
     own = "/" if has_groups else ""
     return {item.id: item.group or f"{own}{item.id}" for item in items}
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
 
 
 def _carve(
@@ -228,13 +188,11 @@ def _carve(
         carved[split_of[groups[item.id]]].append(item)
     for split in fractions:
         if not carved[split]:
-            without = f"ship a folder {split}"
-            if split == CALIBRATION:
-                without = "go without: --config.data.calibration_fraction=0"
             raise ValueError(
                 f"data.root: too few images to carve {split} from train "
                 f"({count_of(items)} in {len(ranks_of)} groups); give each rank at "
-                f"least {len(fractions) + 1} groups, or {without}."
+                f"least {len(fractions) + 1} groups, or go without "
+                f"data.{split}_fraction."
             )
         count = sum(value == split for value in split_of.values())
         notes.append(
@@ -271,26 +229,3 @@ def _shared_groups(splits: dict[str, list[Item]], groups: dict[str, str]) -> lis
                 "may be too good."
             )
     return notes
-
-
-def write(
-    path: pathlib.Path,
-    division: Division,
-    items: Sequence[Item],
-    settings: Mapping[str, Any],
-) -> list[str]:
-    """Writes down which id is in which split, and by which settings.
-
-    A note where that cannot be, as in a folder that others share.
-    """
-    lists = {
-        split: [items[index].id for index in chosen]
-        for split, chosen in division.indices.items()
-    }
-    text = json.dumps({"settings": dict(settings), "splits": lists}, indent=1)
-    try:
-        if not path.exists() or path.read_bytes() != text.encode():
-            files.write_text(path, text)
-    except OSError as error:
-        return [f"Warning: the splits could not be written down ({error})."]
-    return []

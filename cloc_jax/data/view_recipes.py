@@ -43,42 +43,31 @@ class Recipe(NamedTuple):
     solarise_probability: float = 0.0  # levels from 128 on are inverted
 
 
-_DINO = Recipe(
-    crop_area=(0.14, 1.0),
+_RNC = Recipe(
+    crop_area=(0.2, 1.0),
     flip=0.5,
     brightness=0.4,
     contrast=0.4,
-    saturation=0.2,
+    saturation=0.4,
     hue=0.1,
     jitter_probability=0.8,
     grey_probability=0.2,
 )
+_DINO = _RNC._replace(crop_area=(0.14, 1.0), saturation=0.2)
 # The values of the papers' released code. All jitter as torchvision does, although
 # SimCLR's own code takes the mean of each channel for contrast. DINO has two pairs of
 # crop areas; these are for ResNets, since all encoders here are convolutional (vision
 # transformers: 0.4 to 1 and 0.05 to 0.4).
 RECIPES: dict[str, Recipe] = {
-    "simclr": Recipe(
+    "simclr": _RNC._replace(
         crop_area=(0.08, 1.0),
-        flip=0.5,
         brightness=0.8,
         contrast=0.8,
         saturation=0.8,
         hue=0.2,
-        jitter_probability=0.8,
-        grey_probability=0.2,
         blur_probability=0.5,
     ),
-    "rnc": Recipe(  # and SupCon
-        crop_area=(0.2, 1.0),
-        flip=0.5,
-        brightness=0.4,
-        contrast=0.4,
-        saturation=0.4,
-        hue=0.1,
-        jitter_probability=0.8,
-        grey_probability=0.2,
-    ),
+    "rnc": _RNC,  # and SupCon
     "dino_global_1": _DINO._replace(blur_probability=1.0),
     "dino_global_2": _DINO._replace(blur_probability=0.1, solarise_probability=0.2),
     "dino_local": _DINO._replace(
@@ -120,7 +109,7 @@ def apply(
     height, width, channels = image.shape
     top, left, rows, columns = crop(recipe, (height, width), draws[:CROP_DRAWS])
     window = image[top : top + rows, left : left + columns]
-    view = images.prepare(window, size=size)
+    view = images.resize(window, size)
     if flip < recipe.flip:
         view = cv2.flip(view, 1).reshape(view.shape)
     elif view is window:  # nothing to resize

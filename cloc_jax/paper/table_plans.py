@@ -100,7 +100,7 @@ def plan(request: Request, load: Callable[[str, str], ConfigDict]) -> Planned:
             continue
         settings = _settings(request, config, changes)
         layout = datasets.LAYOUTS.get(dataset)
-        folds = request.folds if layout and layout.protocol.folds else ""
+        folds = request.folds if layout and layout.folds else ""
         chosen = folds_of(dataset, folds)
         for one in plan_runs(config, settings, seeds=request.seeds, folds=chosen):
             fold = one.config.data.fold if folds else None

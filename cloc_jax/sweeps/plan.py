@@ -184,7 +184,7 @@ def folds_of(dataset: str, text: str) -> list[int]:
     if not text:
         return []
     layout = datasets.LAYOUTS.get(dataset)
-    known = [str(fold) for fold in range(layout.protocol.folds if layout else 0)]
+    known = [str(fold) for fold in range(layout.folds if layout else 0)]
     words = known if text == "all" else [word.strip() for word in text.split(",")]
     if not known or not set(words) <= set(known):
         there = (

@@ -216,7 +216,7 @@ def derive(
       views: how many views of each image; the first is clean.
       memory_bytes: hold a split's activations in memory up to this size.
     """
-    marks = source.stamps()
+    marks = list(source.stamps)
     one = trunk.bytes_of_one(source[0].shape)
     found = []
     for view in range(views):

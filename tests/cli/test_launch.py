@@ -455,7 +455,7 @@ def test_own_folder_of_images(place):
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("--config.train.batch_size=33", "Try 32 or 34"),
+        ("--config.train.batch_size=33", "so it must be even"),
         ("--run=/proc/run", "--run=/proc/run cannot be written"),
         (f"--config={ROOT / 'configs' / 'koa.py'}", "data.root is empty"),
     ],

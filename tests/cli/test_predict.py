@@ -80,7 +80,7 @@ def test_links_pipes_devices_and_folders(grade, tmp_path):
     failed, rows = grade(tmp_path, place)
     assert failed == 4 and len(rows) == 10
     found = reasons(rows)
-    assert "no such image file" in found[str(place / "link.png")]
+    assert "No such file" in found[str(place / "link.png")]
     assert "symbolic links" in found[str(place / "loop.png")]
     assert "a device" in found[str(place / "zero.png")]
     assert "named pipe" in found[str(place / "pipe.png")]

@@ -54,7 +54,6 @@ def test_rows_hold_the_image_and_views_of_it(drawn, tmp_path):
     captions = [row.pictures[0].caption for row in rows]
     assert len(set(captions)) == len(captions)
     assert "rotate_degrees 8" in texts["note"] and "random_crop" in texts["note"]
-    assert "perspective_probability" not in texts["note"]
     assert texts["headings"] == ("as evaluated", "as training may see it")
 
 

@@ -1,5 +1,6 @@
 """Augmentations: exact where they can be, otherwise against their definition."""
 
+import collections
 import math
 
 import cv2
@@ -8,8 +9,9 @@ import pytest
 from fixed_draws import Fixed, noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from cloc_jax.data import augment, autoaugment, images
+from cloc_jax.data import augment, images
 from cloc_jax.data.augment import Augment
 
 EVERYTHING = Augment(
@@ -48,7 +50,6 @@ def test_off_returns_the_image_itself_and_draws_nothing():
     before = rng.bit_generator.state
     image = noise()
     assert augment.apply(Augment(), image, rng) is image
-    assert augment.apply(Augment(perspective_probability=1.0), image, rng) is image
     assert rng.bit_generator.state == before
 
 
@@ -110,15 +111,14 @@ def test_a_dot_moves_where_it_should(change, rng, expected):
 def test_shear_moves_rows_sideways_and_perspective_the_corners():
     moved = augment.matrix(Augment(shear_degrees=45), HIGHEST, (65, 65)) @ (32, 42, 1)
     np.testing.assert_allclose(moved, (42, 42, 1), atol=1e-9)
-    change = Augment(perspective=0.1, perspective_probability=1.0)
-    bent = augment.matrix(change, Fixed(0.75), (40, 60))  # shifts of 0.05 of each side
-    corner = bent @ (-0.5, -0.5, 1)
-    np.testing.assert_allclose(corner[:2] / corner[2], (2.5, 1.5), atol=1e-4)
+    bent = augment.matrix(Augment(perspective=0.1), Fixed(0.25), (40, 60))
+    corner = bent @ (-0.5, -0.5, 1)  # moved by 0.05 of each side
+    np.testing.assert_allclose(corner[:2] / corner[2], (-3.5, -2.5), atol=1e-4)
 
 
 def single_parts(change: Augment) -> list[Augment]:
     """The geometric changes of an Augment one by one, in the order of the warp."""
-    off = Augment(perspective_probability=change.perspective_probability)
+    off = Augment()
     names = ["scale", "shear_degrees", "rotate_degrees", "translate", "perspective"]
     flips = off._replace(
         flip_horizontal=change.flip_horizontal, flip_vertical=change.flip_vertical
@@ -128,12 +128,11 @@ def single_parts(change: Augment) -> list[Augment]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_one_warp_equals_the_warps_one_after_the_other(seed):
-    change = GEOMETRY._replace(perspective_probability=1.0)
     image = smooth(channels=3)
-    once = augment.matrix(change, np.random.default_rng(seed), image.shape[:2])
+    once = augment.matrix(GEOMETRY, np.random.default_rng(seed), image.shape[:2])
     product, stepwise = np.eye(3), image
     inside = np.full(image.shape[:2], 255, np.uint8)
-    for part in single_parts(change):
+    for part in single_parts(GEOMETRY):
         step = augment.matrix(part, np.random.default_rng(seed), image.shape[:2])
         product = step @ product
         stepwise = augment.warp(stepwise, step)
@@ -281,14 +280,14 @@ def test_room_for_a_crop_leaves_the_size_to_the_pixel(height, width, fraction):
 def test_the_usual_crop():
     assert images.uncropped((224, 224), 0.125) == (256, 256)
     image = noise((256, 256, 1))
-    middle = images.centre(image, 0.125)
-    np.testing.assert_array_equal(middle, image[16:240, 16:240])
-    assert images.centre(image, 0.0).shape == image.shape
+    how = images.NetworkInput((256, 256), 1, random_crop=0.125)
+    np.testing.assert_array_equal(how.centre(image), image[16:240, 16:240])
+    assert how._replace(random_crop=0.0).centre(image).shape == image.shape
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_crop_is_part_of_the_one_warp(seed):
-    change = GEOMETRY._replace(random_crop=0.2, perspective_probability=1.0)
+    change = GEOMETRY._replace(random_crop=0.2)
     image = smooth(channels=3)
     whole = augment.apply(change, image, np.random.default_rng(seed))
     # The same numbers, one after the other: a crop, then the warp within the window.
@@ -308,48 +307,87 @@ def test_crop_is_part_of_the_one_warp(seed):
 # --- AutoAugment ---
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_autoaugment_changes_images_as_often_as_asked(channels):
-    image = smooth(40, 30, channels)
-    rng = np.random.default_rng(0)
-    changed = [
-        augment.apply(Augment(autoaugment=0.2), image, rng) is not image
-        for _ in range(3000)
+def test_autoaugments_table_is_whole():
+    assert len(augment.CIFAR10) == 25
+    steps = [step for pair in augment.CIFAR10 for step in pair]
+    assert {name for name, _, _ in steps} == set(augment.OPERATIONS)
+    assert all(0 <= p <= 0.9 and m in range(10) for _, p, m in steps)
+    # Sums over the published table.
+    assert sum(p for _, p, _ in steps) == pytest.approx(26.5)
+    counts = collections.Counter(name for name, _, _ in steps)
+    assert counts["equalize"] == 9 and counts["autocontrast"] == 7
+    assert counts["translate_y"] == 5 and counts["sharpness"] == 5
+
+
+def test_autoaugment_does_the_operations_that_are_drawn(monkeypatch):
+    done = []
+
+    def operation(name):
+        return lambda picture, share: done.append((name, share)) or picture
+
+    for name in augment.OPERATIONS:
+        monkeypatch.setitem(augment.OPERATIONS, name, operation(name))
+    image, rng, count = noise((2, 2, 1)), np.random.default_rng(0), 10000
+    for draws in rng.random((count, 5)).tolist():
+        np.testing.assert_array_equal(augment.autoaugment(image, draws), image)
+    expected = collections.Counter()
+    for name, probability, magnitude in sum(augment.CIFAR10, ()):
+        for side in (-1, 1):
+            expected[name, side * magnitude / 9] += probability / 2 / 25
+    drawn = collections.Counter(done)
+    assert set(drawn) <= set(expected)
+    for step, share in expected.items():
+        assert abs(drawn[step] / count - share) < 0.008, step
+    done.clear()
+    for _ in range(3000):
+        augment.apply(Augment(autoaugment=0.2), image, rng)
+    assert abs(len(done) / 3000 - 0.2 * 26.5 / 25) < 0.04
+
+
+@pytest.mark.parametrize("shape", [(33, 41, 1), (60, 50, 3), (2, 3, 3), (1, 1, 1)])
+@pytest.mark.parametrize("name", augment.OPERATIONS)
+def test_operations_of_autoaugment_take_images_of_any_kind(name, shape, monkeypatch):
+    monkeypatch.setattr(augment, "CIFAR10", (((name, 1.0, 9), (name, 0.0, 0)),))
+    image = noise(shape)
+    image.flags.writeable = False
+    seen = [
+        augment.autoaugment(image, (0.0, 0.0, side, 0.0, 0.0)) for side in (0.0, 0.9)
     ]
-    # Of those drawn, some do nothing: the sub-policy's own probabilities.
-    does = np.mean(
-        [1 - (1 - a) * (1 - b) for (_, a, _), (_, b, _) in autoaugment.CIFAR10]
-    )
-    if channels == 3:
-        assert abs(np.mean(changed) - 0.2 * does) < 0.03
-    else:
-        assert 0.5 * 0.2 * does < np.mean(changed) < 0.2 * does + 0.03
+    assert {one.dtype for one in seen} == {np.dtype(np.uint8)}
+    assert {one.shape for one in seen} == {shape}
 
 
-@pytest.mark.parametrize("which", range(25))
-def test_autoaugment_in_one_warp_equals_one_operation_after_the_other(which):
-    """The operations in the published order, each on the result of the one before."""
-    image = smooth(channels=3)
-    draws = [(which + 0.5) / 25, 0.0, 0.2, 0.0, 0.2]  # both are done unless never
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("translate_x", (32 + 65 * 150 / 331 / 2, 22)),
+        ("translate_y", (32, 22 + 65 * 150 / 331 / 2)),
+        ("shear_y", (32, 22 + 0.15 * 32)),
+        (
+            "rotate",
+            (32 + 10 * math.sin(math.pi / 12), 32 - 10 * math.cos(math.pi / 12)),
+        ),
+    ],
+)
+def test_operations_of_autoaugment_move_a_dot_where_they_should(name, expected):
+    picture = Image.fromarray(dot(32, 22)[:, :, 0])
+    moved = np.asarray(augment.OPERATIONS[name](picture, 0.5))[:, :, None]
+    np.testing.assert_allclose(position(moved, near=expected), expected, atol=0.6)
 
-    class Chosen(Fixed):
-        def random(self, size=None):
-            drawn = np.full(size, 0.999)
-            if size == 8:  # the last that are drawn
-                drawn[2], drawn[3:] = 0.0, draws
-            return drawn
 
-    whole = augment.apply(Augment(autoaugment=1.0), image, Chosen(0.0))
-    stepwise = image
-    inside = np.full(image.shape[:2], 255, np.uint8)
-    for change in autoaugment.choose(draws):
-        move = autoaugment.matrix([change], image.shape[:2])
-        stepwise = autoaugment.recolour([change], augment.warp(stepwise, move))
-        inside = cv2.warpPerspective(inside, move, inside.shape[::-1])
-    inside = cv2.erode(inside, np.ones((5, 5), np.uint8)) == 255
-    assert inside.mean() > 0.02
-    difference = abs(whole.astype(int) - stepwise.astype(int))[inside]
-    assert difference.max() <= 4 and difference.mean() < 0.6
+def test_posterising_and_solarising_are_as_strong_as_the_paper_says():
+    ramp = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(8, 32))
+    levels = np.arange(256)
+    done = {
+        (name, share): np.asarray(augment.OPERATIONS[name](ramp, share)).ravel()
+        for name in ("posterize", "solarize")
+        for share in (4 / 9, -1.0)
+    }
+    np.testing.assert_array_equal(done["posterize", 4 / 9], levels >> 2 << 2)
+    np.testing.assert_array_equal(done["posterize", -1.0], levels >> 4 << 4)
+    np.testing.assert_array_equal(done["solarize", -1.0], 255 - levels)
+    above = np.where(levels < 142, levels, 255 - levels)
+    np.testing.assert_array_equal(done["solarize", 4 / 9], above)
 
 
 def test_a_strength_of_one_change_leaves_the_other_draws_alone():
@@ -364,13 +402,12 @@ def test_a_strength_of_one_change_leaves_the_other_draws_alone():
 @pytest.mark.parametrize("name", Augment._fields)
 def test_any_strength_alone_is_on(name):
     change = Augment()._replace(**{name: 0.25})
-    assert change.is_on == (name != "perspective_probability")
-    assert not Augment().is_on
+    assert change.is_on and not Augment().is_on
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_strongest_perspective_stays_convex(seed):
-    change = Augment(perspective=0.24, perspective_probability=1.0)
+    change = Augment(perspective=0.24)
     bent = augment.matrix(change, np.random.default_rng(seed), (50, 50))
     corners = np.array([[0, 0, 1], [49, 0, 1], [49, 49, 1], [0, 49, 1]]) @ bent.T
     assert (corners[:, 2] > 0).all()

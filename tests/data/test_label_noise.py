@@ -121,6 +121,6 @@ def test_relabelled_items_are_known_by_the_marks_of_their_source():
     found, _ = label_noise.add_label_noise(
         train, drawn.ranks, relabel=["0>1:0.5"], subsample=["2:0.5"], seed=0
     )
-    marks = dict(zip(train.ids, train.stamps(), strict=True))
+    marks = dict(zip(train.ids, train.stamps, strict=True))
     assert len(found) < len(train)
-    assert found.stamps() == [marks[item] for item in found.ids]
+    assert found.stamps == [marks[item] for item in found.ids]

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 from tiny_runs import tiny
 
-from cloc_jax.data import images
+from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import AugmentedOnce
 from cloc_jax.training import assembly, encoder, kept_features
 from cloc_jax.training.assembly import build_dataset, network_input
@@ -42,9 +42,8 @@ def test_a_centre_crop_and_a_random_one_go_together(tmp_path):
     settings.data.crop = (20, 30)
     settings.data.equalize = True
     test = build_dataset(settings).splits["test"]
-    cut = images.prepare(
-        test.original()[0], size=(27, 32), crop=(20, 30), equalize=True
-    )
+    how = NetworkInput((27, 32), 1, crop=(20, 30), equalize=True)
+    cut = how.prepare(test.original()[0])
     np.testing.assert_array_equal(test[0], cut[1:25, 2:30])
 
 

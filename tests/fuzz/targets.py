@@ -15,8 +15,8 @@ import mutations
 import seeds
 
 from cloc_jax.config import saved_config
-from cloc_jax.data import images, records
-from cloc_jax.data.layouts import graded_table
+from cloc_jax.data import datasets, images, records
+from cloc_jax.data.layouts import tables
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.encoders.weights import filling
 from cloc_jax.runtime import files
@@ -53,7 +53,7 @@ class Image:
             return "refused"
         for data in (stored.data, path.read_bytes()):
             image = images.decode(data, name=path.name, channels=3, max_pixels=10**7)
-            images.prepare(image, size=(16, 16), equalize=True)
+            WANTED._replace(equalize=True).prepare(image)
         return "read"
 
 
@@ -66,7 +66,7 @@ class Table:
     def read(self, rng: random.Random) -> str:
         path = damage(self._place, self._seeds, rng)
         pattern = rng.choice(("", r"(\d+)"))
-        graded_table.scan(self._place, csv=str(path), columns={}, group_pattern=pattern)
+        tables.scan(self._place, csv=str(path), columns={}, group_pattern=pattern)
         return "read"
 
 

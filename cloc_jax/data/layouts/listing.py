@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
 SPLITS = ("train", "val", "test")
-FOLD = "fold {}"  # what a layout calls the splits of cross-validation
 # Other words for the splits, as folders and in tables.
 SPLIT_NAMES = {
     "train": "train",
@@ -26,7 +25,7 @@ class Item(NamedTuple):
     id: str  # unique and lasting: the path below the root, with forward slashes
     path: pathlib.Path  # the file that holds its pixels
     label: int
-    split: str | None = None  # as shipped: train, val, test, or a fold
+    split: str | None = None  # as shipped: train, val or test
     group: str | None = None  # the patient or subject, where known
     row: tuple[str, int] | None = None  # array and place, in a file of arrays
 
@@ -53,48 +52,33 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def _names(folder: pathlib.Path) -> list[str]:
-    """What lies in a folder, sorted."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        raise ValueError(
-            f"the folder {folder} cannot be listed ({error.strerror}); change its "
-            "access, or move it away."
-        ) from None
+def names_in(folder: pathlib.Path) -> list[str]:
+    """What lies in a folder, sorted, hidden things left out."""
+    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def subfolders(path: pathlib.Path) -> list[str]:
     """Names of the folders in a folder, sorted, hidden ones left out."""
-    return [n for n in _names(path) if (path / n).is_dir() and not is_hidden(n)]
+    return [name for name in names_in(path) if (path / name).is_dir()]
 
 
 def image_files(
     folder: pathlib.Path, skipped: list[tuple[str, str]], root: pathlib.Path
-) -> list[str]:
-    """Names of the images directly in a folder, sorted; adds what is skipped."""
-    names: list[str] = []
-    for name in _names(folder):
+) -> list[pathlib.Path]:
+    """The images directly in a folder, sorted; adds what is skipped."""
+    images = []
+    for name in names_in(folder):
         path = folder / name
-        if is_hidden(name):
-            skipped.append((relative(path, root), "hidden"))
-        elif path.is_dir():
-            why = "folders (images must lie directly in the rank folder)"
-            skipped.append((relative(path, root), why))
-        elif is_image(name):
-            names.append(name)
+        if is_image(name) and not path.is_dir():
+            images.append(path)
         else:
-            why = "files that are not images by their name"
-            skipped.append((relative(path, root), why))
-    return names
+            skipped.append((relative(path, root), "that are not images by their name"))
+    return images
 
 
 def relative(path: pathlib.Path, root: pathlib.Path) -> str:
     """Path below the root, with forward slashes."""
     return path.relative_to(root).as_posix()
-
-
-# --- the root ---
 
 
 def root_folder(
@@ -107,26 +91,20 @@ def root_folder(
         wanted: What it should be, in words.
         needed: Files and folders that it must hold.
     """
-    if not str(root):
-        raise ValueError(
-            f"data.root is empty; give {wanted}, e.g. --config.data.root=path/to/it."
-        )
     path = pathlib.Path(root).expanduser()
-    if not os.path.exists(path):  # also where a link leads back to itself
-        raise FileNotFoundError(
-            f"data.root={root}: there is no such folder (looked at "
-            f"{path.absolute()}); check the path. It should be {wanted}."
-        )
-    if not path.is_dir():
-        raise ValueError(
-            f"data.root={root} is a file; give {wanted}. An archive must be unpacked "
-            "first."
-        )
-    if missing := [name for name in needed if not (path / name).exists()]:
-        raise ValueError(
-            f"data.root={root} has no {comma(missing)}; it must be {wanted}."
-        )
-    return path
+    missing = [name for name in needed if not os.path.exists(path / name)]
+    if not str(root):
+        problem = "is empty"
+    elif not os.path.exists(path):  # also where a link leads back to itself
+        problem = f"does not exist (looked at {path.absolute()})"
+    elif not path.is_dir():
+        problem = "is a file (an archive must be unpacked first)"
+    elif missing:
+        problem = f"has no {comma(missing)}"
+    else:
+        return path
+    name = f"data.root={root}" if str(root) else "data.root"
+    raise ValueError(f"{name} {problem}; give {wanted}.")
 
 
 # --- words ---

@@ -6,15 +6,11 @@ RetinaMNIST is one file of arrays. Keyword arguments are settings of the dataset
 
 import hashlib
 import math
+import os
 import pathlib
-import zipfile
-import zlib
-
-import numpy as np
 
 from cloc_jax.data.layouts import rank_folders, tables
 from cloc_jax.data.layouts.listing import (
-    FOLD,
     SPLITS,
     Item,
     Listing,
@@ -26,10 +22,12 @@ from cloc_jax.data.layouts.listing import (
 from cloc_jax.runtime import files
 
 GRADES = ("0", "1", "2", "3", "4")  # of KOA (Kellgren-Lawrence), IDRiD, RetinaMNIST
+FOLDS = 5  # of Adience and HID, each of which is the test part once
 
 # --- one folder per rank ---
 
 DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
+DRAWN = 50  # test images of each decade
 LESIONS = ("0_N", "1_PB", "2_UDH", "3_FEA", "4_ADH", "5_DCIS", "6_IC")
 
 
@@ -49,13 +47,35 @@ def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Lis
     return rank_folders.scan(root, order=GRADES, group_pattern=group_pattern)
 
 
-def scan_hid(root: str | pathlib.Path) -> Listing:
-    """HID: `decade_database/{1930s, …, 1970s}/*`; which are for testing is drawn."""
+def scan_hid(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
+    """HID: `decade_database/{1930s, …, 1970s}/*`.
+
+    The test images of a fold are the first 50 of each decade by the hash of fold and
+    name, as the paper's own draws are not published.
+    """
     wanted = (
         f"the folder that holds {comma(DECADES)}: "
         "HistoricalColor-ECCV2012/data/imgs/decade_database"
     )
-    return rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
+    _check_fold(fold)
+    listing = rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
+
+    def draw(item: Item) -> bytes:
+        return hashlib.blake2b(
+            os.fsencode(f"{fold}/{item.id}"), digest_size=16
+        ).digest()
+
+    items = []
+    for label in range(len(DECADES)):
+        drawn = sorted((i for i in listing.items if i.label == label), key=draw)
+        items += [item._replace(split="test") for item in drawn[:DRAWN]]
+        items += [item._replace(split="train") for item in drawn[DRAWN:]]
+    return listing._replace(items=sorted(items))
+
+
+def _check_fold(fold: int) -> None:
+    if fold not in range(FOLDS):
+        raise ValueError(f"data.fold is {fold}; use 0 to {FOLDS - 1}.")
 
 
 def scan_bracs(root: str | pathlib.Path) -> Listing:
@@ -95,33 +115,24 @@ def scan_idrid(root: str | pathlib.Path) -> Listing:
     root = root_folder(root, wanted, [*_IDRID["train"], *_IDRID["test"]])
     items: list[Item] = []
     skipped: list[tuple[str, str]] = []
-    for split, (folder, table) in _IDRID.items():
-        grades = _idrid_grades(root / table)
-        for name in image_files(root / folder, skipped, root):
-            path = root / folder / name
-            grade = grades.pop(path.stem.lower(), None)
-            id_ = relative(path, root)
-            if grade is None:
-                skipped.append((id_, "images without a grade in the table"))
+    for split, (folder, name) in _IDRID.items():
+        table = tables.read_table(root / name)
+        table.check("image name", "retinopathy grade")
+        grades = {}
+        for place, row in table.rows:
+            grade = row["retinopathy grade"]
+            if grade not in GRADES:
+                raise ValueError(
+                    f"{place}: the grade is {grade!r}; use one of {comma(GRADES)}."
+                )
+            grades[row["image name"].lower()] = GRADES.index(grade)
+        for path in image_files(root / folder, skipped, root):
+            label, id_ = grades.get(path.stem.lower()), relative(path, root)
+            if label is None:
+                skipped.append((id_, "without a grade in the table"))
             else:
-                items.append(Item(id_, path, GRADES.index(grade), split))
-        skipped += [(name, "grades in the table without an image") for name in grades]
+                items.append(Item(id_, path, label, split))
     return Listing(GRADES, sorted(items), skipped, [])
-
-
-def _idrid_grades(path: pathlib.Path) -> dict[str, str]:
-    """Grade of each image name, in lower case. Blank columns and rows are ignored."""
-    table = tables.read_table(path)
-    name, grade = table.column("Image name"), table.column("Retinopathy grade")
-    grades: dict[str, str] = {}
-    for row in table.rows:
-        if row[grade] not in GRADES:
-            raise ValueError(
-                f"{path} line {row.line}: the grade is {row[grade]!r}; it must be one "
-                f"of {comma(GRADES)}."
-            )
-        grades[row[name].lower()] = row[grade]
-    return grades
 
 
 # --- Adience ---
@@ -137,50 +148,46 @@ AGES = {
     "(48, 53)": "48-53",
     "(60, 100)": "60-100",
 }
-FOLDS = tuple(FOLD.format(fold) for fold in range(5))
 
 
-def scan_adience(root: str | pathlib.Path) -> Listing:
+def scan_adience(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
     """Adience: five fold files beside the folder of aligned faces; users are groups.
 
         fold_0_data.txt … fold_4_data.txt
         aligned/<user_id>/landmark_aligned_face.<face_id>.<original_image>
 
-    Folds share no user. Ages that are not exactly one of the eight classes are
-    skipped, as in the lists of Levi and Hassner.
+    Folds share no user, and one of them is the test part. Ages that are not exactly one
+    of the eight classes are skipped, as in the lists of Levi and Hassner.
     """
-    lists = [f"fold_{fold}_data.txt" for fold in range(len(FOLDS))]
+    lists = [f"fold_{number}_data.txt" for number in range(FOLDS)]
     wanted = (
         "the folder that holds aligned (unpacked from aligned.tar.gz) and the files "
         f"{lists[0]} to {lists[-1]}"
     )
+    _check_fold(fold)
     root = root_folder(root, wanted, ["aligned", *lists])
     label_of = {age: label for label, age in enumerate(AGES)}
     items: dict[str, Item] = {}
     skipped: list[tuple[str, str]] = []
-    for fold, name in zip(FOLDS, lists, strict=True):
+    for number, name in enumerate(lists):
+        split = "test" if number == fold else "train"
         table = tables.read_table(root / name)
-        user, image, face, age = map(
-            table.column, ("user_id", "original_image", "face_id", "age")
-        )
-        for row in table.rows:
-            aligned = f"landmark_aligned_face.{row[face]}.{row[image]}"
-            file = root / "aligned" / row[user] / aligned
+        table.check("user_id", "original_image", "face_id", "age")
+        for _, row in table.rows:
+            user, age = row["user_id"], row["age"]
+            aligned = f"landmark_aligned_face.{row['face_id']}.{row['original_image']}"
+            file = root / "aligned" / user / aligned
             id_ = relative(file, root)
-            if row[age] not in label_of:
-                skipped.append((id_, "faces whose age is none of the eight classes"))
-            elif id_ in items:
-                skipped.append((id_, "faces that the fold files name twice"))
+            if age in label_of:  # a few faces are named twice
+                items[id_] = Item(id_, file, label_of[age], split, user)
             else:
-                label = label_of[row[age]]
-                items[id_] = Item(id_, file, label, fold, row[user])
+                skipped.append((id_, "whose age is none of the eight classes"))
     return Listing(tuple(AGES.values()), sorted(items.values()), skipped, [])
 
 
 # --- RetinaMNIST ---
 
 _FILE = "retinamnist.npz"
-RETINAMNIST_MD5 = "bd4c0672f1bba3e3a89f0e4e876791e4"  # as published by MedMNIST
 
 
 def scan_retinamnist(root: str | pathlib.Path) -> Listing:
@@ -189,42 +196,22 @@ def scan_retinamnist(root: str | pathlib.Path) -> Listing:
     if not path.is_file():
         path = root_folder(root, f"{_FILE}, or the folder that holds it", [_FILE])
         path /= _FILE
-    try:
-        files.check_unpacked_zip(path, path)
-        # Without pickle: arrays only, nothing in the file is ever run.
-        with np.load(path, allow_pickle=False) as arrays:
-            labels = {split: arrays[f"{split}_labels"].reshape(-1) for split in SPLITS}
-            if missing := {f"{split}_images" for split in SPLITS} - {*arrays.files}:
-                raise ValueError(f"it has no {comma(sorted(missing))}")
-    except files.TooLarge:
-        raise
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        EOFError,
-        MemoryError,  # an array that claims to be larger than it is
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    files.check_unpacked_zip(path, path)
+    arrays = files.read_arrays(path, remedy="Download it again.")
+    wanted = [f"{split}_{kind}" for split in SPLITS for kind in ("images", "labels")]
+    if missing := [name for name in wanted if name not in arrays]:
         raise ValueError(
-            f"{path} is not RetinaMNIST as MedMNIST ships it ({error}); download it "
-            "again."
-        ) from None
+            f"{path} is not RetinaMNIST as MedMNIST ships it: it has no "
+            f"{comma(missing)}; download it again."
+        )
     items = [
         Item(f"{split}/{row:05d}", path, label, split, row=(f"{split}_images", row))
         for split in SPLITS
-        for row, label in enumerate(map(int, labels[split]))
+        for row, label in enumerate(map(int, arrays[f"{split}_labels"].reshape(-1)))
     ]
     if any(not 0 <= item.label < len(GRADES) for item in items):
         raise ValueError(f"{path} has labels beyond {GRADES[0]} to {GRADES[-1]}.")
-    md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    notes = []
-    if path.name == _FILE and md5 != RETINAMNIST_MD5:
-        notes.append(
-            f"Warning: the MD5 of {path} is {md5}; published is {RETINAMNIST_MD5}."
-        )
-    return Listing(GRADES, sorted(items), [], notes)
+    return Listing(GRADES, sorted(items), [], [])
 
 
 # --- CLAP2015 ---
@@ -246,32 +233,25 @@ def scan_clap2015(root: str | pathlib.Path, *, bin: int = 1) -> Listing:
     if bin not in range(1, 6):
         raise ValueError(f"data.bin is {bin}; use one of 1, 2, 3, 4, 5.")
     wanted = "the folder that holds train, val, test and a list of each (train.csv, …)"
-    lists = [f"{split}.csv" for split in SPLITS]
-    root = root_folder(root, wanted, [*SPLITS, *lists])
-    faces: list[tuple[Item, float]] = []
-    for split, name in zip(SPLITS, lists, strict=True):
-        for image, age in _ages(root / name):
-            file = root / split / image
-            faces.append((Item(relative(file, root), file, 0, split), age))
-    bins = sorted({math.floor(age / bin) for _, age in faces})
-    items = [
-        item._replace(label=bins.index(math.floor(age / bin))) for item, age in faces
-    ]
+    root = root_folder(root, wanted, [*SPLITS, *(f"{split}.csv" for split in SPLITS)])
+    items: list[Item] = []  # labelled by the number of the bin
+    for split in SPLITS:
+        columns = ("image", "age", "deviation")
+        for place, row in tables.read_table(
+            root / f"{split}.csv", columns=columns
+        ).rows:
+            file = root / split / row["image"]
+            try:
+                label = math.floor(float(row["age"]) / bin)
+            except ValueError:
+                raise ValueError(
+                    f"{place}: the age is {row['age']!r}; each line must be an image, "
+                    "its mean apparent age and the deviation."
+                ) from None
+            items.append(Item(relative(file, root), file, label, split))
+    bins = sorted({item.label for item in items})
+    items = [item._replace(label=bins.index(item.label)) for item in items]
     ranks = tuple(
         str(b) if bin == 1 else f"{b * bin}-{b * bin + bin - 1}" for b in bins
     )
     return Listing(ranks, sorted(items), [], [f"{len(ranks)} classes of {bin} years."])
-
-
-def _ages(path: pathlib.Path) -> list[tuple[str, float]]:
-    """Each image a list names, with its age."""
-    ages = []
-    for row in tables.read_table(path, has_header=False).rows:
-        try:
-            ages.append((row[0], float(row[1])))
-        except (IndexError, ValueError):
-            raise ValueError(
-                f"{path} line {row.line}: {comma(row)} has no age; each line must be "
-                "an image, its mean apparent age and the deviation."
-            ) from None
-    return ages

@@ -1,85 +1,221 @@
-"""Tables in text files: commas, semicolons or tabs, blanks and blank columns."""
+"""Tables in text files, and your own images graded in one.
 
-import csv
+A table has commas, semicolons or tabs. That of your own images, `data.csv`, has a
+column of paths and one of labels; further ones, where there are any, say the split and
+the patient or subject.
+"""
+
+import csv as csv_files
 import io
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cloc_jax.data.layouts.listing import comma
+from cloc_jax.data.layouts.listing import (
+    EXTENSIONS,
+    SPLIT_NAMES,
+    Item,
+    Listing,
+    comma,
+    is_image,
+    relative,
+    root_folder,
+)
+from cloc_jax.data.layouts.rank_folders import group_by_pattern, order_ranks
 from cloc_jax.runtime import files
 
 MAX_BYTES = 512 * files.MEBIBYTE
+# Names a column may have where data.columns does not name it.
+USUAL = {
+    "path": ("path", "file", "filename", "file_name", "image", "image_path"),
+    "label": ("label", "grade", "rank", "class", "level", "score"),
+    "split": ("split", "set", "subset", "partition"),
+    "group": ("group", "patient", "patient_id", "subject", "subject_id"),
+}
+# What programs write where there is no value; never a rank, unless data.order has it.
+NO_VALUE = ("", "nan", "n/a", "<na>", "null")
 
 
-class Row(list[str]):
-    """Stripped cells of a line, as many as the header has."""
+class Row(NamedTuple):
+    """A line that is not blank."""
 
-    def __init__(self, cells: Sequence[str], line: int):
-        super().__init__(cells)
-        self.line = line
+    place: str  # file and line, for messages
+    cells: dict[str, str]  # stripped, by the name of the column
 
 
 class Table(NamedTuple):
-    """A table with or without a header."""
+    """A table; names of columns are in lower case."""
 
     path: pathlib.Path
-    header: list[str]  # names of the columns; empty where there is no header
-    rows: list[Row]  # lines that are not blank
+    columns: list[str]
+    rows: list[Row]
 
-    def column(self, *names: str) -> int:
-        """Place of the first column with one of the names, whatever their case."""
-        lower = [name.lower() for name in self.header]
-        for name in names:
-            if name.lower() in lower:
-                return lower.index(name.lower())
-        raise ValueError(
-            f"{self.path} has no column {' or '.join(names)}; it has "
-            f"{comma(filter(None, self.header)) or 'none with a name'}."
-        )
+    def check(self, *names: str) -> None:
+        """ValueError unless there are columns of these names."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise ValueError(
+                f"{self.path} has no column {comma(missing)}; it has "
+                f"{comma(filter(None, self.columns)) or 'none with a name'}."
+            )
 
 
 def read_table(
-    path: pathlib.Path, *, has_header: bool = True, max_bytes: int = MAX_BYTES
+    path: pathlib.Path, *, columns: Sequence[str] = (), max_bytes: int = MAX_BYTES
 ) -> Table:
-    """Reads a table; the separator is the one that is most common in its first line."""
-    text = _text(path, max_bytes)
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    if not first:
-        raise ValueError(f"{path} is empty; a table of images was wanted.")
-    separator = max(",;\t", key=first.count)
-    header: list[str] = []
-    rows: list[Row] = []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]
-            if any(cells) and has_header and not header:
-                header = cells
-            elif any(cells):
-                rows.append(Row(cells + [""] * (len(header) - len(cells)), line))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(
-            f'{path} line {line}: {error}; a quote (") is missing or too many, or the '
-            "file is damaged. Correct the line."
-        ) from None
-    return Table(path, header, rows)
+    """Reads a table; the separator is the one that is most common in its first line.
 
-
-def _text(path: pathlib.Path, max_bytes: int) -> str:
-    """The content of the file, as text."""
+    Args:
+        path: The file.
+        columns: Their names, where the first line does not have them.
+        max_bytes: A larger file is not opened.
+    """
     try:
-        data = files.read_regular(
+        text = files.read_regular(
             path, max_bytes=max_bytes, raise_limit="raise data.max_file_mib"
-        )
-        return data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no table {path}; check the path.") from None
+        ).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
         ) from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"the table cannot be read: {error}") from None
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if not first:
+        raise ValueError(f"{path} is empty; a table of images was wanted.")
+    separator = max(",;\t", key=first.count)
+    names, rows, line = list(columns), [], 1
+    lines = io.StringIO(text, newline="")
+    reader = csv_files.reader(lines, delimiter=separator, strict=True)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) and not names:
+                names = [cell.lower() for cell in cells]
+            elif any(cells):
+                cells += [""] * (len(names) - len(cells))
+                named = dict(zip(names, cells, strict=False))
+                rows.append(Row(f"{path} line {line}", named))
+            line = reader.line_num + 1
+    except csv_files.Error as error:
+        raise ValueError(
+            f'{path} line {line}: {error}; a quote (") is missing or too many, or the '
+            "file is damaged. Correct the line."
+        ) from None
+    return Table(path, names, rows)
+
+
+# --- your own images ---
+
+
+def scan(
+    root: str | pathlib.Path,
+    *,
+    csv: str,
+    columns: Mapping[str, str],
+    order: Sequence[str] = (),
+    group_pattern: str = "",
+    max_bytes: int = MAX_BYTES,
+) -> Listing:
+    """Lists the images a table names.
+
+    Args:
+        root: Folder that the paths in the table start from; "" for the table's own.
+        csv: The table: a path, or one below root.
+        columns: Names of the columns path, label, split and group; "" for a usual one.
+        order: Labels from lowest to highest. Without it they must be numbers or start
+            with one.
+        group_pattern: Finds the patient or subject in file names, where no column has
+            it.
+        max_bytes: A larger table is not opened.
+    """
+    path = pathlib.Path(csv).expanduser()
+    if not os.path.lexists(path) and str(root):
+        path = pathlib.Path(root).expanduser() / csv
+    table = read_table(path, max_bytes=max_bytes)
+    folder = root_folder(root or path.parent, "the folder the table's paths start from")
+    column_of = _columns(table, columns)
+    taken = [f"{role} from {name!r}" for role, name in column_of.items()]
+    notes = [f"{path.name}: {comma(taken)}."]
+    # By the text alone: folders that are links to other disks are fine.
+    below = pathlib.Path(os.path.abspath(folder))
+    graded, skipped = _graded(table, column_of, below, order)
+    if not graded:
+        raise ValueError(f"{path} names no graded images.")
+    names = sorted({label for label, _ in graded.values()})
+    ranks, more = order_ranks(names, order, what="label", where=str(path))
+    items = sorted(
+        item._replace(label=ranks.index(label)) for label, item in graded.values()
+    )
+    if "group" not in column_of:
+        items, group_notes = group_by_pattern(items, group_pattern)
+        more += group_notes
+    return Listing(ranks, items, skipped, notes + more)
+
+
+def _columns(table: Table, given: Mapping[str, str]) -> dict[str, str]:
+    """The column of each role that has one."""
+    columns = {}
+    for role, usual in USUAL.items():
+        if name := given.get(role):
+            columns[role] = name.lower()
+            table.check(name.lower())
+        elif found := [name for name in usual if name in table.columns]:
+            columns[role] = found[0]
+        elif role in ("path", "label"):
+            raise ValueError(
+                f"{table.path} has no column for the {role}; it has "
+                f"{comma(filter(None, table.columns))}. Name it: "
+                f"--config.data.columns.{role}=NAME."
+            )
+    return columns
+
+
+def _graded(
+    table: Table, column_of: Mapping[str, str], root: pathlib.Path, order: Sequence[str]
+) -> tuple[dict[str, tuple[str, Item]], list[tuple[str, str]]]:
+    """Label and item, not labelled yet, of each id, and what was skipped."""
+    graded: dict[str, tuple[str, Item]] = {}
+    skipped: list[tuple[str, str]] = []
+    for place, row in table.rows:
+        cells = {role: row[column] for role, column in column_of.items()}
+        label = _plain(cells["label"])
+        file = pathlib.Path(os.path.normpath(root / cells["path"].replace("\\", "/")))
+        if root not in file.parents:
+            raise ValueError(
+                f"{place}: {cells['path']!r} is not a file below data.root={root}; "
+                "give a root that holds all images."
+            )
+        file = _with_extension(file)
+        id_ = relative(file, root)
+        if label.lower() in NO_VALUE and label not in order:
+            skipped.append((id_, "without a label in the table"))
+            continue
+        if graded.get(id_, (label,))[0] != label:
+            raise ValueError(
+                f"{place}: {id_} has the label {label} here and {graded[id_][0]} "
+                "above; keep one."
+            )
+        split = cells.get("split", "").lower()
+        if split and split not in SPLIT_NAMES:
+            raise ValueError(
+                f"{place}: the split is {split!r}; use train, val or test."
+            )
+        group = cells.get("group") or None
+        graded[id_] = label, Item(id_, file, 0, SPLIT_NAMES.get(split), group)
+    return graded, skipped
+
+
+def _with_extension(file: pathlib.Path) -> pathlib.Path:
+    """The file that a table names without its extension, as is common."""
+    # Not the methods of paths, which raise for a name that is too long.
+    if is_image(file.name) or os.path.isfile(file):
+        return file
+    longer = (file.with_name(file.name + extension) for extension in EXTENSIONS)
+    return next(filter(os.path.isfile, longer), file)
+
+
+def _plain(label: str) -> str:
+    """A label without the decimals that spreadsheets add: 2.0 is 2."""
+    whole, dot, decimals = label.partition(".")
+    is_whole = whole.removeprefix("-").isdecimal() and not decimals.strip("0")
+    return whole if dot and is_whole else label
