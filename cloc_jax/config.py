@@ -62,7 +62,7 @@ def default_config() -> ConfigDict:
     config.data.on_bad_image = "error"  # or skip: go on without, and list them
     # Larger images are refused before they are decoded, as they may be malicious.
     config.data.max_pixels = 89_478_485
-    config.data.max_file_mib = 512  # larger files, images or tables, are not opened
+    config.data.max_file_mib = 512  # larger image files are not opened
     config.data.size = (224, 224)  # height and width the network sees
     config.data.channels = 3  # 1 for grey images, 3 for colour
     # Height and width of a centre crop before resizing; None for the whole image.

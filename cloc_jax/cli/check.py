@@ -128,10 +128,6 @@ def remark(found: Inspection, unreadable: dict[str, str]) -> list[str]:
         inside = [group for group in groups if not group.matters]
         if inside:
             texts.append(f"Within one split and rank, {what}: {_named(inside)}.")
-    if found.is_cut:
-        texts.append(
-            f"Only the first {inspection.MOST_PAIRS} near-identical pairs are listed."
-        )
     if not (found.identical or found.near):
         texts.append("No two images are identical or nearly so.")
     if found.flat:
@@ -281,7 +277,7 @@ def _bad(unreadable: dict[str, str]) -> str:
 
 def _other_notes(notes: Sequence[str]) -> list[str]:
     """Notes of what is not told below in more words."""
-    told = ("launch.py check", "left out that cannot be read")
+    told = ("launch.py check", "images cannot be read")
     return [note for note in notes if not any(text in note for text in told)]
 
 

@@ -44,12 +44,10 @@ def scan_own(
     columns: Mapping[str, str],
     order: Sequence[str],
     group_pattern: str,
-    max_file_mib: int,
 ) -> Listing:
     """Anyone's own images: one folder per rank, or graded in a table."""
     how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
     if csv:
-        how["max_bytes"] = max_file_mib * files.MEBIBYTE
         return tables.scan(root, csv=csv, columns=columns, **how)
     return rank_folders.scan(root, **how)
 
@@ -222,10 +220,6 @@ def _load_listed(
     say: Callable[[str], None],
     track: records.Track,
 ) -> Dataset:
-    if settings["on_bad_image"] not in ("error", "skip"):
-        raise ValueError(
-            f"data.on_bad_image is {settings['on_bad_image']!r}; use error or skip."
-        )
     wanted = NetworkInput(
         size=tuple(settings["size"]),
         channels=settings["channels"],
@@ -234,9 +228,11 @@ def _load_listed(
         max_pixels=settings["max_pixels"],
         max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
     )
+    # A table may lie beside its images and be all that is given.
+    root = pathlib.Path(settings["root"] or pathlib.Path(settings["csv"]).parent)
     made = records.prepare(
         listing.items,
-        records.home(prepared, name, _root(listing, settings)),
+        records.home(prepared, name, root.expanduser()),
         wanted,
         threads=settings["threads"],
         say=say,
@@ -278,28 +274,16 @@ def _load_listed(
     return Dataset(listing.ranks, sources, notes, details, items)
 
 
-def _root(listing: Listing, settings: Settings) -> pathlib.Path:
-    """The folder of the sources: a table may stand for it."""
-    if settings["root"]:
-        return pathlib.Path(settings["root"]).expanduser()
-    first = listing.items[0]
-    return first.path.parents[first.id.count("/")]
-
-
 # --- checks ---
 
 
 def _check_prepared(
     made: records.Preparation, crop: tuple[int, int] | None, on_bad_image: str
 ) -> None:
-    if made.bad and (on_bad_image == "error" or not made.contents):
-        first = sorted(made.bad.items())[:SHOWN]
-        named = " | ".join(f"{id_}: {why}" for id_, why in first)
-        more = " | …" * (len(made.bad) > SHOWN)
+    if made.bad and (on_bad_image != "skip" or not made.contents):
         raise ValueError(
-            f"{len(made.bad)} of {len(made.bad) + len(made.contents)} images cannot be "
-            f"read: {named}{more} `python launch.py check …` lists all. Mend or remove "
-            "them, or go on without them: --config.data.on_bad_image=skip."
+            f"{_unreadable(made)} Mend or remove them, or go on without them: "
+            "--config.data.on_bad_image=skip."
         )
     least = made.facts["least_height"], made.facts["least_width"]
     if crop and (least[0] < crop[0] or least[1] < crop[1]):
@@ -343,13 +327,17 @@ def _on_images(made: records.Preparation, wanted: NetworkInput) -> list[str]:
     if wanted.channels == 3 and is_grey:
         notes.append("All are grey but read as colour; data.channels=1 is enough.")
     if made.bad:
-        first = [f"{id_} ({why})" for id_, why in sorted(made.bad.items())[:SHOWN]]
-        notes.append(
-            f"Warning: {count_of(made.bad)} left out that cannot be read: "
-            f"{'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. "
-            "`python launch.py check …` lists all."
-        )
+        notes.append(f"Warning: left out: {_unreadable(made)}")
     return notes
+
+
+def _unreadable(made: records.Preparation) -> str:
+    first = [f"{id_} ({why})" for id_, why in sorted(made.bad.items())[:SHOWN]]
+    return (
+        f"{len(made.bad)} of {len(made.bad) + len(made.contents)} images cannot be "
+        f"read: {'; '.join(first)}{'; …' * (len(made.bad) > SHOWN)}. `python launch.py "
+        "check …` lists all."
+    )
 
 
 def _on_identical(

@@ -71,7 +71,6 @@ class Inspection(NamedTuple):
     counts: dict[str, dict[str, int]]  # split -> rank -> images
     identical: list[Alike]
     near: list[Alike]  # pairs, nearest first
-    is_cut: bool  # whether there are more near pairs than listed
     flat: list[Graded]  # images that show nothing
     patients: int  # that are known
     shared_patients: dict[str, list[str]]  # patient -> splits, if more than one
@@ -127,7 +126,6 @@ def inspect(
         {split: {rank: counts[split, rank] for rank in ranks} for split in splits},
         [Alike(tuple(groups[n])) for n in sorted(groups) if len(groups[n]) > 1],
         [pair for pair in near if not _is_identical(pair, group_of)],
-        len(pairs) >= MOST_PAIRS,
         [graded[place] for place in np.flatnonzero(flat)],
         len(splits_of),
         {p: sorted(some) for p, some in sorted(splits_of.items()) if len(some) > 1},

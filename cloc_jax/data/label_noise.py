@@ -41,20 +41,20 @@ def add_label_noise(
     one = {rank: label for label, rank in enumerate(ranks)}
     for rule, rank, fraction in _parse("data.subsample", subsample, one, "4:0.2"):
         order = _order(rule, np.flatnonzero(labels == rank), ids, seed)
-        out = order[_share(fraction, len(order)) :]
-        if len(out) == len(order):
+        count = int(fraction * len(order) + 0.5)
+        if not count:
             raise ValueError(
                 f"data.subsample={rule!r} leaves no training images of rank "
                 f"{ranks[rank]} (there are {len(order)}); keep more."
             )
-        kept[out] = False
-        changes[f"subsample {rule}"] = sorted(ids[i] for i in out)
+        kept[order[count:]] = False
+        changes[f"subsample {rule}"] = sorted(ids[i] for i in order[count:])
     is_free = kept.copy()  # not relabelled yet
     two = {f"{a}>{b}": (one[a], one[b]) for a in ranks for b in ranks if a != b}
     for rule, (old, new), fraction in _parse("data.relabel", relabel, two, "1>2:0.6"):
-        total = int((kept & (labels == old)).sum())
+        count = int(fraction * (kept & (labels == old)).sum() + 0.5)
         order = _order(rule, np.flatnonzero(is_free & (labels == old)), ids, seed)
-        chosen = order[: _share(fraction, total)]
+        chosen = order[:count]
         is_free[chosen] = False
         changed[chosen] = new
         changes[f"relabel {rule}"] = sorted(ids[i] for i in chosen)
@@ -89,7 +89,3 @@ def _order(rule: str, items: np.ndarray, ids: Sequence[str], seed: int) -> list[
         return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
 
     return sorted(map(int, items), key=key)
-
-
-def _share(fraction: float, count: int) -> int:
-    return int(fraction * count + 0.5)

@@ -6,24 +6,33 @@ needed to go on where a run stopped.
 
 import functools
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 MODES = ("natural", "balanced")
 
 
-@runtime_checkable
-class Sampler(Protocol):
-    """Item indices of every training batch."""
+class Sampler:
+    """Item indices of every training batch; here rows of a table for each epoch."""
 
     batch_size: int  # rows
     steps_per_epoch: int
     left_out: int  # items that an epoch does not see
 
+    def __init__(self, seed: Sequence[int]):
+        # The epochs of neighbouring steps, since threads read a little ahead.
+        self._table = functools.lru_cache(maxsize=3)(
+            lambda epoch: self._draw(np.random.default_rng((*seed, epoch)))
+        )
+
     def batch(self, step: int) -> np.ndarray:
         """Items [row], or [row, items per row], of training batch `step`, from 0."""
-        ...
+        epoch, row = divmod(step, self.steps_per_epoch)
+        return self._table(epoch)[row]
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The batches of an epoch, [step, batch_size]."""
+        raise NotImplementedError
 
 
 def make(
@@ -46,30 +55,7 @@ def make(
     return Triples(labels, batch_size, seed=seed)
 
 
-class _Epochs:
-    """Batches that are rows of a table made for each epoch."""
-
-    batch_size: int
-    steps_per_epoch: int
-    left_out: int
-
-    def __init__(self, seed: Sequence[int]):
-        # The epochs of neighbouring steps, since threads read a little ahead.
-        self._table = functools.lru_cache(maxsize=3)(
-            lambda epoch: self._draw(np.random.default_rng((*seed, epoch)))
-        )
-
-    def batch(self, step: int) -> np.ndarray:
-        """Item indices [batch_size] of training batch `step`, counted from 0."""
-        epoch, row = divmod(step, self.steps_per_epoch)
-        return self._table(epoch)[row]
-
-    def _draw(self, rng: np.random.Generator) -> np.ndarray:
-        """The batches of an epoch, [step, batch_size]."""
-        raise NotImplementedError
-
-
-class RankPairs(_Epochs):
+class RankPairs(Sampler):
     """Batches made of pairs, two samples of one rank.
 
     Every batch holds at least two ranks and at least two samples of each rank in it
@@ -129,22 +115,21 @@ class RankPairs(_Epochs):
     def _balanced(self, rng: np.random.Generator) -> np.ndarray:
         slots, num_ranks = self.batch_size // 2, len(self._items)
         queues = [np.empty(0, int) for _ in self._items]
-        table = np.empty((self.steps_per_epoch, self.batch_size), int)
-        for row in table:
+        table = []
+        for _ in range(self.steps_per_epoch):
             # Equal parts, and the rest to ranks that change from batch to batch.
             counts = np.full(num_ranks, slots // num_ranks)
             counts[rng.permutation(num_ranks)[: slots % num_ranks]] += 1
-            at = 0
+            batch = []
             for rank in np.flatnonzero(counts):
-                size = 2 * counts[rank]
-                row[at : at + size], queues[rank] = _take(
-                    queues[rank], self._items[rank], size, rng
-                )
-                at += size
-        return table
+                size, items = 2 * counts[rank], self._items[rank]
+                taken, queues[rank] = _take(queues[rank], items, size, rng)
+                batch.append(taken)
+            table.append(np.concatenate(batch))
+        return np.array(table)
 
 
-class Shuffled(_Epochs):
+class Shuffled(Sampler):
     """Every item once per epoch in random order, less a remainder of under a batch.
 
     Labels play no part, so that a batch's make-up tells a self-supervised method
@@ -167,7 +152,7 @@ class Shuffled(_Epochs):
         return order.reshape(self.steps_per_epoch, self.batch_size)
 
 
-class Triples:
+class Triples(Sampler):
     """Rows of three items: a lower reference, an upper reference and a query.
 
     Every item is the lower reference once per epoch. The upper one is two ranks above
@@ -191,10 +176,13 @@ class Triples:
         self._seed, self._present = tuple(seed), np.unique(self._labels)
         self._items = {r: np.flatnonzero(self._labels == r) for r in self._present}
         # The pipeline asks for a batch once for each of its rows.
-        self.batch = functools.lru_cache(maxsize=32)(self._batch)
+        self._drawn = functools.lru_cache(maxsize=32)(self._triples)
 
-    def _batch(self, step: int) -> np.ndarray:
+    def batch(self, step: int) -> np.ndarray:
         """Items [row, 3]: lower reference, upper reference, query."""
+        return self._drawn(step)
+
+    def _triples(self, step: int) -> np.ndarray:
         rng = np.random.default_rng((*self._seed, 1, step))
         return np.array([self._triple(int(i), rng) for i in self._lower.batch(step)])
 
@@ -249,17 +237,12 @@ def _mend(rank_of: np.ndarray, num_batches: int, pairs_each: int):
 
 def _take(queue, items, size, rng):
     """`size` items off a queue of shuffled rounds, no item twice while others wait."""
-    taken = queue[:size]
-    queue = queue[size:]
-    while len(taken) < size:
+    while len(queue) < size:
         # A new round starts with what this batch does not hold yet.
         shuffled = rng.permutation(items)
-        held = np.isin(shuffled, taken)
-        fresh = np.concatenate([shuffled[~held], shuffled[held]])
-        missing = size - len(taken)
-        taken = np.concatenate([taken, fresh[:missing]])
-        queue = fresh[missing:]
-    return taken, queue
+        held = np.isin(shuffled, queue)
+        queue = np.concatenate([queue, shuffled[~held], shuffled[held]])
+    return queue[:size], queue[size:]
 
 
 def _check(labels, batch_size, mode, ranks):

@@ -98,23 +98,18 @@ class Prepared(Wrapper):
         super().__init__(source)
         self._how = how
         height, width = how.size
-        fits = len(source) * height * width * how.channels <= cache_bytes
-        self._kept: dict[int, np.ndarray] | None = {} if fits else None
+        self.is_kept = len(source) * height * width * how.channels <= cache_bytes
+        self._kept: dict[int, np.ndarray] = {}
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self._how.centre(self.whole(index))
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether images are kept in memory once they were read."""
-        return self._kept is not None
-
     def whole(self, index: int) -> np.ndarray:
         """The image with the room that a random crop needs."""
-        if self._kept is not None and index in self._kept:
+        if index in self._kept:
             return self._kept[index]
         image = self._how.prepare(self._source[index])
-        if self._kept is not None:
+        if self.is_kept:
             # A crop is a view, which would keep the whole image in memory.
             image = np.ascontiguousarray(image)
             self._kept[index] = image

@@ -186,7 +186,7 @@ def _copies(labels: np.ndarray, settings: Settings) -> int:
     return found + 1 if found > 1 or counts.min() < 2 else 1
 
 
-class _Repeated:
+class _Repeated(Sampler):
     """Batches of items that a sampler knows several copies of."""
 
     def __init__(self, sampler: Sampler, count: int):

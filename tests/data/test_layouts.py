@@ -211,8 +211,7 @@ def no_rank_folder(root):
 @pytest.mark.parametrize(
     "name, change, options, message",
     [
-        ("koa", removed("train/4"), {}, "no images in the rank folder .*4 that"),
-        ("koa", no_rank_folder, {}, "each with the folders 0 to 4"),
+        ("koa", no_rank_folder, {}, "has no train/4; give the folder kneeKL224"),
         ("idrid", replaced(IDRID, "3 , 3", "3 , severe"), {}, "4: .*'severe'.*0, 1, 2"),
         ("idrid", replaced(IDRID, "Retinopathy", "DR"), {}, "no column retinopathy gr"),
         ("idrid", removed(IDRID), {}, "has no 2. Ground.*tables of both sets"),

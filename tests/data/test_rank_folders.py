@@ -207,8 +207,8 @@ ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
         ({"kneeKL224/train/0": 1}, "", {}, "not all start with a number"),
         ({"val/0": 2, "val/1": 2, "test/0": 2}, "", {}, "test, val but no train; name"),
         ({"train/0": 4, "test/0": 3}, "", {}, "only one rank folder, 0"),
-        ({"0": 4, "1": 0, "2": 4}, "", {}, "no images in the rank folder .*1 .*Fill"),
-        ({"0": 4, "1/patient": 3}, "", {}, "rank folder .*1 .*move images up"),
+        ({"0": 4, "1": 0, "2": 4}, "", {}, "no training images of 1; a rank"),
+        ({"0": 4, "1/patient": 3}, "", {}, "no training images of 1; a rank"),
         (ONE_WITHOUT, "", {}, "test has the rank folder 3, which .*train has not"),
         (TWO, "", {"group_pattern": "("}, "data.group_pattern='.' is not a regular"),
         (

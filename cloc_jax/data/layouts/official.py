@@ -39,10 +39,7 @@ def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Lis
         group_pattern: Finds the patient in a file name: its digits; the letter is the
             side. So both knees of a patient are one group.
     """
-    wanted = (
-        "the folder that holds train, val and test, each with the folders 0 to 4, such "
-        "as KneeXrayData/ClsKLData/kneeKL224"
-    )
+    wanted = "the folder kneeKL224, which holds train, val and test with 0 to 4 in each"
     root = root_folder(root, wanted, [f"train/{grade}" for grade in GRADES])
     return rank_folders.scan(root, order=GRADES, group_pattern=group_pattern)
 
@@ -53,10 +50,7 @@ def scan_hid(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
     The test images of a fold are the first 50 of each decade by the hash of fold and
     name, as the paper's own draws are not published.
     """
-    wanted = (
-        f"the folder that holds {comma(DECADES)}: "
-        "HistoricalColor-ECCV2012/data/imgs/decade_database"
-    )
+    wanted = f"the folder decade_database, which holds {comma(DECADES)}"
     _check_fold(fold)
     listing = rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
 
@@ -83,10 +77,7 @@ def scan_bracs(root: str | pathlib.Path) -> Listing:
 
     The regions of one slide are one group.
     """
-    wanted = (
-        "the folder that holds train, val and test, each with the folders "
-        f"{comma(LESIONS)}: BRACS_RoI/latest_version"
-    )
+    wanted = f"the folder latest_version, with {comma(LESIONS)} in train, val and test"
     root = root_folder(root, wanted, [f"train/{name}" for name in LESIONS])
     listing = rank_folders.scan(root, order=LESIONS, group_pattern=r"^BRACS_(\d+)_")
     return listing._replace(ranks=tuple(name[2:] for name in LESIONS))
@@ -160,10 +151,7 @@ def scan_adience(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
     of the eight classes are skipped, as in the lists of Levi and Hassner.
     """
     lists = [f"fold_{number}_data.txt" for number in range(FOLDS)]
-    wanted = (
-        "the folder that holds aligned (unpacked from aligned.tar.gz) and the files "
-        f"{lists[0]} to {lists[-1]}"
-    )
+    wanted = "the folder that holds aligned (unpacked) and the fold files"
     _check_fold(fold)
     root = root_folder(root, wanted, ["aligned", *lists])
     label_of = {age: label for label, age in enumerate(AGES)}

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 
 from cloc_jax.data.layouts.listing import (
-    EXTENSIONS,
     SPLIT_NAMES,
     Item,
     Listing,
@@ -67,18 +66,11 @@ def scan(
             )
         shipped = None if path == root else split
         for label, rank in enumerate(ranks):
-            if not (path / rank).is_dir():
-                continue
-            files = image_files(path / rank, skipped, root)
-            if not files and split == "train":
-                raise ValueError(
-                    f"data.root: no images in the rank folder {path / rank} that end "
-                    f"in {comma(EXTENSIONS)}. Fill it, move images up from folders "
-                    "inside it, or remove it."
-                )
-            items += [
-                Item(relative(file, root), file, label, shipped) for file in files
-            ]
+            if (path / rank).is_dir():
+                items += [
+                    Item(relative(file, root), file, label, shipped)
+                    for file in image_files(path / rank, skipped, root)
+                ]
         skipped += [
             (relative(path / name, root), "outside the rank folders")
             for name in names_in(path)

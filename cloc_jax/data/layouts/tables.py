@@ -61,20 +61,15 @@ class Table(NamedTuple):
             )
 
 
-def read_table(
-    path: pathlib.Path, *, columns: Sequence[str] = (), max_bytes: int = MAX_BYTES
-) -> Table:
+def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
     """Reads a table; the separator is the one that is most common in its first line.
 
     Args:
         path: The file.
         columns: Their names, where the first line does not have them.
-        max_bytes: A larger file is not opened.
     """
     try:
-        text = files.read_regular(
-            path, max_bytes=max_bytes, raise_limit="raise data.max_file_mib"
-        ).decode("utf-8-sig")
+        text = files.read_regular(path, max_bytes=MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
@@ -114,7 +109,6 @@ def scan(
     columns: Mapping[str, str],
     order: Sequence[str] = (),
     group_pattern: str = "",
-    max_bytes: int = MAX_BYTES,
 ) -> Listing:
     """Lists the images a table names.
 
@@ -126,12 +120,11 @@ def scan(
             with one.
         group_pattern: Finds the patient or subject in file names, where no column has
             it.
-        max_bytes: A larger table is not opened.
     """
     path = pathlib.Path(csv).expanduser()
     if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
-    table = read_table(path, max_bytes=max_bytes)
+    table = read_table(path)
     folder = root_folder(root or path.parent, "the folder the table's paths start from")
     column_of = _columns(table, columns)
     taken = [f"{role} from {name!r}" for role, name in column_of.items()]
