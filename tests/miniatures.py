@@ -28,7 +28,7 @@ def picture(path: pathlib.Path, number: int = 0, size=(12, 10), mode="RGB") -> N
 def read(path: pathlib.Path, *, channels: int, **limits) -> np.ndarray:
     """The pixels of an image file."""
     data = images.read_bytes(path)
-    return images.decode(data, name=str(path), channels=channels, **limits)
+    return images.NetworkInput((1, 1), channels, **limits).decode(data, str(path))
 
 
 def write(path: pathlib.Path, text: str, **options) -> None:

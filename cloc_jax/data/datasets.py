@@ -250,19 +250,14 @@ def _load_listed(
         **{field: settings[field] for field in how if field in settings},
     )
     sources: dict[str, Source] = {
-        split: records.Records(
-            made,
-            [items[index] for index in indices],
-            channels=wanted.channels,
-            max_pixels=wanted.max_pixels,
-        )
+        split: records.Records(made, [items[index] for index in indices], wanted)
         for split, indices in division.indices.items()
     }
     notes = [
-        *_on_listing(listing, items, LAYOUTS[name].counts),
-        *_on_images(made, wanted),
+        *notes_on_listing(listing, items, LAYOUTS[name].counts),
+        *notes_on_images(made, wanted),
         *division.notes,
-        *_on_identical(copies, items, division, listing.ranks),
+        *notes_on_identical(copies, items, division, listing.ranks),
     ]
     details = {
         "prepared": str(made.path),
@@ -297,7 +292,7 @@ def _check_prepared(
 # --- what a person is told before training starts ---
 
 
-def _on_listing(
+def notes_on_listing(
     listing: Listing, items: Sequence[Item], expected: Mapping[str, int]
 ) -> list[str]:
     """What was inferred from folders and tables, skipped, or is not as published."""
@@ -318,7 +313,7 @@ def _on_listing(
     return [*listing.notes, *skipped, *unlike]
 
 
-def _on_images(made: records.Preparation, wanted: NetworkInput) -> list[str]:
+def notes_on_images(made: records.Preparation, wanted: NetworkInput) -> list[str]:
     """What was found out about the images when they were prepared."""
     facts, is_grey = made.facts, made.facts["grey"] == made.facts["images"]
     small, large = ("x".join(map(str, facts[key])) for key in ("smallest", "largest"))
@@ -340,7 +335,7 @@ def _unreadable(made: records.Preparation) -> str:
     )
 
 
-def _on_identical(
+def notes_on_identical(
     copies: Sequence[Sequence[str]],
     items: Sequence[Item],
     division: splits.Division,

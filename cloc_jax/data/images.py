@@ -31,22 +31,58 @@ class NetworkInput(NamedTuple):
     """From an image file or array to what a network sees in evaluation."""
 
     size: tuple[int, int]  # with the room that a random crop takes away
-    channels: int
+    channels: int  # 1 (grey) or 3 (red, green, blue)
     crop: tuple[int, int] | None = None  # a window at the centre, cut out first
     equalize: bool = False
     random_crop: float = 0.0  # of training; evaluation sees the centre
-    max_pixels: int = MAX_PIXELS
+    max_pixels: int = MAX_PIXELS  # larger images are refused before decoding
     max_bytes: int = MAX_BYTES  # of a file; 0 for any size
 
     def of_file(self, path: str | pathlib.Path) -> np.ndarray:
         """The image of a file, uint8 [height, width, channels]."""
         data = read_bytes(path, max_bytes=self.max_bytes)
-        limits = {"channels": self.channels, "max_pixels": self.max_pixels}
-        return self.centre(self.prepare(decode(data, name=str(path), **limits)))
+        return self.centre(self.prepare(self.decode(data, str(path))))
 
     def of_array(self, array: np.ndarray) -> np.ndarray:
         """An image that is an array already, as `of_file` its PNG."""
         return self.centre(self.prepare(from_array(array, channels=self.channels)))
+
+    def decode(self, data: bytes, name: str) -> np.ndarray:
+        """Pixels of a file, uint8 [height, width, channels], as a viewer shows it.
+
+        EXIF rotation is applied. Transparent pixels are laid on black, the background
+        of radiographs and fundus photographs. 16-bit grey is scaled over its whole
+        range (65535 becomes 255), so that all files of a dataset keep one scale. Grey
+        is repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601).
+        Of several pages or frames the first is read; colour profiles are ignored.
+
+        Args:
+            data: Contents of the file. ImageError where they are empty, damaged or
+                none.
+            name: Of the file, for messages.
+        """
+        try:
+            with _open(data) as image:
+                pixels = image.width * image.height
+                if pixels > self.max_pixels:
+                    raise ImageError(
+                        f"{name}: it has {pixels:,} pixels, more than the limit of "
+                        f"{self.max_pixels:,} that guards memory against malicious "
+                        "files; shrink it, or raise data.max_pixels if you trust it."
+                    )
+                ImageOps.exif_transpose(image, in_place=True)
+                return _to_array(image, self.channels, name)
+        except (ImageError, MemoryError):
+            raise
+        # A damaged file can make a decoder raise anything: OSError, SyntaxError,
+        # struct.error, zlib.error, IndexError.
+        except Exception as error:
+            why = f"the image is damaged or cut short ({error}); copy it again"
+            if not data:
+                why = "the file is empty (0 bytes); copy it again"
+            elif isinstance(error, Image.UnidentifiedImageError):
+                why = "this is not an image that can be read; convert it to PNG or JPEG"
+            raise ImageError(f"{name}: {why}, or remove it.") from error
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """The image cropped, equalised and resized, in this order: uint8 [*size, C].
@@ -100,55 +136,15 @@ def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes
         ) from None
 
 
-def decode(
-    data: bytes, *, name: str, channels: int, max_pixels: int = MAX_PIXELS
-) -> np.ndarray:
-    """Pixels of an image file, uint8 [height, width, channels], as a viewer shows it.
-
-    EXIF rotation is applied. Transparent pixels are laid on black, the background
-    of radiographs and fundus photographs. 16-bit grey is scaled over its whole range
-    (65535 becomes 255), so that all files of a dataset keep one scale. Grey is
-    repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601). Of
-    a file with several pages or frames the first is read; colour profiles are ignored.
-
-    Args:
-        data: Contents of the file. ImageError where they are empty, damaged or none.
-        name: Of the file, for messages.
-        channels: 1 (grey) or 3 (red, green, blue).
-        max_pixels: Larger images are refused before they are decoded.
-    """
-    try:
-        # Pillow's limit is one for the whole process and only warns up to twice its
-        # value. Ours is checked instead, before anything is decoded.
-        with _PILLOW_LIMIT:
-            kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-            try:
-                image = Image.open(io.BytesIO(data))
-            finally:
-                Image.MAX_IMAGE_PIXELS = kept
-        with image:
-            if image.width * image.height > max_pixels:
-                raise ImageError(
-                    f"{name}: it has {image.width * image.height:,} pixels, more than "
-                    f"the limit of {max_pixels:,} that guards memory against malicious "
-                    "files; shrink the image, or raise data.max_pixels if you trust it."
-                )
-            ImageOps.exif_transpose(image, in_place=True)
-            return _to_array(image, channels, name)
-    except (ImageError, MemoryError):
-        raise
-    # A damaged file can make a decoder raise anything: OSError, SyntaxError,
-    # struct.error, zlib.error, IndexError.
-    except Exception as error:
-        why = f"the image is damaged or cut short ({error}); copy it again or remove it"
-        if not data:
-            why = "the file is empty (0 bytes); copy it again or remove it"
-        elif isinstance(error, Image.UnidentifiedImageError):
-            why = (
-                "this is not an image, or of a kind that cannot be read; convert it to "
-                "PNG or JPEG, or remove it"
-            )
-        raise ImageError(f"{name}: {why}.") from error
+def _open(data: bytes) -> Image.Image:
+    # Pillow's limit is one for the whole process and only warns up to twice its value.
+    # Ours is checked instead, before anything is decoded.
+    with _PILLOW_LIMIT:
+        kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(io.BytesIO(data))
+        finally:
+            Image.MAX_IMAGE_PIXELS = kept
 
 
 def cropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
@@ -164,7 +160,7 @@ def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
 
 
 def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
-    """An image that is an array already, as `decode` gives a file with these pixels.
+    """An image that is an array already, as a file with these pixels is decoded.
 
     Args:
         array: uint8 [height, width] or [height, width, 1, 3 or 4].

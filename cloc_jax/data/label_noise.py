@@ -64,8 +64,6 @@ def add_label_noise(
 
 def _parse(field: str, rules: Sequence[str], known: Mapping[str, Any], example: str):
     """Each rule, such as "1>2:0.6", with what its head means and its fraction."""
-    if isinstance(rules, str):
-        raise ValueError(f"{field} is the text {rules!r}; give a tuple of rules.")
     for rule in rules:
         head, _, number = rule.rpartition(":")
         try:

@@ -133,12 +133,7 @@ class Records(Source):
     """
 
     def __init__(
-        self,
-        preparation: Preparation,
-        items: Sequence[Item],
-        *,
-        channels: int,
-        max_pixels: int = images.MAX_PIXELS,
+        self, preparation: Preparation, items: Sequence[Item], wanted: NetworkInput
     ):
         self.ids = [item.id for item in items]
         self.labels = np.array([item.label for item in items], np.int32)
@@ -152,13 +147,13 @@ class Records(Source):
         self._places = [place[id_] for id_ in self.ids]
         with self._noticing_damage("its records"):
             self._records = read_records(preparation.path)
-        self._decode = {"channels": channels, "max_pixels": max_pixels}
+        self._wanted = wanted
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Pixels of one image, uint8 [height, width, channels], as stored."""
         with self._noticing_damage(f"the record of {self.ids[index]}"):
             data = self._records[self._places[index]]["image"]
-        return images.decode(data, name=self.ids[index], **self._decode)
+        return self._wanted.decode(data, self.ids[index])
 
     @contextlib.contextmanager
     def _noticing_damage(self, what: str) -> Iterator[None]:
@@ -329,9 +324,7 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
         else:
             data = images.read_bytes(item.path, max_bytes=wanted.max_bytes)
             digest = hashlib.sha256(data)
-        image = images.decode(
-            data, name=item.id, channels=wanted.channels, max_pixels=wanted.max_pixels
-        )
+        image = wanted.decode(data, item.id)
     except images.ImageError as error:
         why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
         return Stored(error=why)

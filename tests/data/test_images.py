@@ -34,15 +34,6 @@ def save(path, array_or_image, **options):
     return path
 
 
-def test_grey_is_exact_and_repeats(tmp_path, ramp):
-    path = save(tmp_path / "grey.png", ramp)
-    one, three = read(path, channels=1), read(path, channels=3)
-    assert one.dtype == three.dtype == np.uint8
-    np.testing.assert_array_equal(one, ramp[:, :, None])
-    np.testing.assert_array_equal(three, np.stack([ramp] * 3, axis=-1))
-    one[0, 0] = 7  # the caller's own copy
-
-
 def test_colour_is_exact_and_grey_by_luminance(tmp_path, colours):
     path = save(tmp_path / "colour.png", colours)
     np.testing.assert_array_equal(read(path, channels=3), colours)
@@ -54,6 +45,7 @@ def test_colour_is_exact_and_grey_by_luminance(tmp_path, colours):
 def every_mode():
     """Images of each mode that Pillow reads, and the pixels they stand for."""
     ramp = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    yield "grey.png", Image.fromarray(ramp), {}, ramp
     deep = ramp.astype(np.uint16) * 257
     swapped = Image.frombytes("I;16B", (32, 8), deep.astype(">u2").tobytes())
     yield "swapped.tif", swapped, {}, ramp
@@ -213,34 +205,20 @@ def test_crop_comes_before_equalize_and_resize():
     assert out[:, :, 0].tolist() == [[0, 255], [0, 255]]
 
 
-@pytest.mark.parametrize("crop", [(9, 4), (4, 33)])
-def test_crop_larger_than_the_image(ramp, crop):
-    message = rf"8x32.*{crop[0]}x{crop[1]}.*fits"
-    with pytest.raises(images.ImageError, match=message):
-        prepare(ramp[:, :, None], size=(4, 4), crop=crop)
-
-
 def test_equalize_flattens():
     rng = np.random.default_rng(0)
     image = rng.normal(90, 8, (100, 100, 1)).clip(0, 255).astype(np.uint8)
     out = prepare(image, size=(100, 100), equalize=True)
     assert out.min() == 0 and out.max() == 255
-    counts, _ = np.histogram(out, bins=8, range=(0, 256))
-    assert counts.min() > 0.6 * 10000 / 8 and counts.max() < 1.4 * 10000 / 8
     # Equalising is monotone: the order of levels stays.
     order = np.argsort(image.ravel(), kind="stable")
     assert (np.diff(out.ravel()[order].astype(int)) >= 0).all()
     flat = np.full((5, 5, 1), 77, np.uint8)
-    same = prepare(flat, size=(5, 5), equalize=True)
-    np.testing.assert_array_equal(same, flat)
-
-
-def test_equalize_colour_works_on_luminance():
-    rng = np.random.default_rng(0)
-    image = rng.integers(100, 130, (64, 64, 3), dtype=np.uint8)
-    out = prepare(image, size=(64, 64), equalize=True)
+    np.testing.assert_array_equal(prepare(flat, size=(5, 5), equalize=True), flat)
+    colour = np.random.default_rng(0).integers(100, 130, (64, 64, 3), dtype=np.uint8)
+    out = prepare(colour, size=(64, 64), equalize=True)
     assert np.ptp(luminance(out)) > 240
-    chroma = [cv2.cvtColor(a, cv2.COLOR_RGB2YCrCb)[:, :, 1:] for a in (image, out)]
+    chroma = [cv2.cvtColor(a, cv2.COLOR_RGB2YCrCb)[:, :, 1:] for a in (colour, out)]
     inside = ((out > 0) & (out < 255)).all(axis=2)  # elsewhere a channel saturates
     np.testing.assert_allclose(chroma[0][inside], chroma[1][inside].astype(int), atol=2)
 
@@ -265,15 +243,6 @@ def test_one_side_shrinks_the_other_grows():
     image[::2] = 200  # rows average to 100
     out = prepare(image, size=(2, 6))
     np.testing.assert_array_equal(out, np.full((2, 6, 1), 100))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(1, 1), (7, 5), (8, 32), (40, 60), (4, 60)])
-def test_sizes(channels, size):
-    image = np.zeros((8, 32, channels), np.uint8)
-    image.flags.writeable = False
-    out = prepare(image, size=size, crop=(6, 30), equalize=True)
-    assert out.shape == (*size, channels) and out.dtype == np.uint8
 
 
 def test_prepare_refuses_what_is_no_image(ramp):

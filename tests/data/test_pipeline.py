@@ -100,24 +100,6 @@ def test_rows_of_several_items_have_every_view_of_each():
         np.testing.assert_array_equal(inverted[row], 255 - source[item])
 
 
-def test_a_batch_of_triples_is_drawn_once_for_all_its_rows(monkeypatch):
-    drawn, triple = [], Triples._triple
-
-    def counting(self, lower, rng):
-        drawn.append(lower)
-        return triple(self, lower, rng)
-
-    monkeypatch.setattr(Triples, "_triple", counting)
-    source = Noise()
-    draws = [lambda item, rng: source[item]]
-    plan = Triples(source.labels, 4)
-    got = pipeline.training_batches(
-        source, plan, draws=draws, seed=(3,), first_step=0, steps=3, threads=1
-    )
-    assert len(list(got)) == 3
-    assert len(drawn) == 3 * 4
-
-
 def test_evaluation_sees_every_item_once():
     source = Noise()
     got = list(pipeline.evaluation_batches(source, 8, threads=2))

@@ -119,22 +119,6 @@ def test_shuffled_sees_every_item_once_and_another_remainder_each_epoch():
     assert left[0] != left[1] != left[2]
 
 
-def test_shuffled_batches_say_nothing_of_labels():
-    """Neighbours share a rank as often as chance has it; rank_pairs far more often."""
-
-    def sharing(sampler):
-        rows = [sampler.batch(step) for step in range(200)]
-        pairs = [LABELS[row].reshape(-1, 2) for row in rows]
-        return np.mean([p[:, 0] == p[:, 1] for p in pairs])
-
-    counts = np.bincount(LABELS)
-    chance = (counts * (counts - 1)).sum() / (len(LABELS) * (len(LABELS) - 1))
-    options = {"mode": "natural", "seed": (0,), "ranks": list("01234")}
-    shuffled = samplers.make("shuffled", LABELS, 20, **options)
-    assert sharing(shuffled) == pytest.approx(chance, abs=0.03)
-    assert sharing(samplers.make("rank_pairs", LABELS, 20, **options)) == 1
-
-
 def test_triples_have_every_item_below_once_and_a_window_of_two_ranks():
     sampler = Triples(LABELS, 10, seed=(0,))
     rows = np.concatenate(

@@ -52,7 +52,7 @@ class Image:
         if stored.error:
             return "refused"
         for data in (stored.data, path.read_bytes()):
-            image = images.decode(data, name=path.name, channels=3, max_pixels=10**7)
+            image = WANTED.decode(data, path.name)
             WANTED._replace(equalize=True).prepare(image)
         return "read"
 
