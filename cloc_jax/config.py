@@ -97,8 +97,6 @@ def default_config() -> ConfigDict:
     # A number above 0 permutes the training labels at random, by that number: a
     # null against which to read what was learned.
     config.data.permute = 0
-    # Training images left out: ("4:0.2",) keeps 20% of rank 4.
-    config.data.subsample = ()
     # Of carved splits, biased labels and drawn images; not config.seed.
     config.data.seed = 0
     config.data.num_train = 2000  # drawn images only

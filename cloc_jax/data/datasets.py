@@ -119,18 +119,16 @@ def load(
     else:
         listing = scan(name, settings)
         dataset = _load_listed(name, listing, settings, prepared, say, track)
-    if not (settings["relabel"] or settings["subsample"]):
+    if not settings["relabel"]:
         return dataset
-    train, changes = label_noise.add_label_noise(
+    train, changes = label_noise.relabel(
         dataset.splits["train"],
         dataset.ranks,
-        relabel=settings["relabel"],
-        subsample=settings["subsample"],
+        rules=settings["relabel"],
         seed=settings["seed"],
     )
-    done = {"relabel": "called otherwise", "subsample": "left out"}
     notes = [
-        f"data.{rule}: {count_of(ids)} of train {done[rule.split()[0]]}."
+        f"data.relabel {rule}: {count_of(ids)} of train called otherwise."
         for rule, ids in changes.items()
     ]
     return dataset._replace(
@@ -240,6 +238,8 @@ def _load_listed(
     )
     _check_prepared(made, wanted.crop, settings["on_bad_image"])
     items = [item for item in listing.items if item.id in made.contents]
+    if listing.drawn is not None:
+        items = official.draw_test(items, listing.drawn)
     copies = made.identical()
     how = inspect.signature(splits.divide).parameters
     division = splits.divide(

@@ -1,7 +1,5 @@
 """Drawn knees: pure, graded as documented, and not to be read without an eye."""
 
-import concurrent.futures
-
 import cv2
 import numpy as np
 import pytest
@@ -33,13 +31,6 @@ def test_items_do_not_depend_on_order_or_on_the_instance():
     np.testing.assert_array_equal(knees.severities[7:], tail.severities)
     assert knees.ids[7:] == tail.ids
     assert tail.ids[0] == "knee-0-000007"
-
-
-def test_items_are_the_same_from_threads():
-    knees = drawn_knees.Knees(64)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        threaded = list(pool.map(knees.__getitem__, range(64)))
-    np.testing.assert_array_equal(threaded, [knees[i] for i in range(64)])
 
 
 def test_seeds_and_indices_give_other_knees():

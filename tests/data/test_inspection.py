@@ -47,20 +47,6 @@ def test_identical_files_are_found_whatever_their_names(tmp_path):
     assert identical(items, tmp_path) == [["a/1.png", "b/3.png"]]  # from what is kept
 
 
-def test_identical_rows_of_an_array_are_found(tmp_path):
-    file = miniatures.retinamnist(tmp_path)
-    with np.load(file) as arrays:
-        changed = dict(arrays)
-    changed["test_images"][3] = changed["train_images"][5]
-    np.savez(file, **changed)
-    items = [
-        Item(f"{split}/{i}", file, 0, row=(f"{split}_images", i))
-        for split, count in (("train", 20), ("test", 10))
-        for i in range(count)
-    ]
-    assert identical(items, tmp_path) == [["test/3", "train/5"]]
-
-
 def test_changed_copies_are_near_and_other_images_are_not():
     originals = knees(60)
     first = originals[0]

@@ -37,6 +37,7 @@ class Listing(NamedTuple):
     items: list[Item]
     skipped: list[tuple[str, str]]  # what was passed over, and why
     notes: list[str]  # what was inferred, in plain sentences
+    drawn: int | None = None  # fold whose test part is drawn, once images were read
 
 
 # --- files and folders ---

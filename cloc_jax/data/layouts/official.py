@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import pathlib
+from collections.abc import Sequence
 
 from cloc_jax.data.layouts import rank_folders, tables
 from cloc_jax.data.layouts.listing import (
@@ -45,26 +46,30 @@ def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Lis
 
 
 def scan_hid(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
-    """HID: `decade_database/{1930s, …, 1970s}/*`.
-
-    The test images of a fold are the first 50 of each decade by the hash of fold and
-    name, as the paper's own draws are not published.
-    """
+    """HID: `decade_database/{1930s, …, 1970s}/*`; `draw_test` chooses the test part."""
     wanted = f"the folder decade_database, which holds {comma(DECADES)}"
     _check_fold(fold)
     listing = rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
+    return listing._replace(drawn=fold)
 
-    def draw(item: Item) -> bytes:
+
+def draw_test(items: Sequence[Item], fold: int) -> list[Item]:
+    """Items with the first 50 of each rank, by the hash of fold and id, as test.
+
+    The paper's own draws are not published.
+    """
+
+    def place(item: Item) -> bytes:
         return hashlib.blake2b(
             os.fsencode(f"{fold}/{item.id}"), digest_size=16
         ).digest()
 
-    items = []
-    for label in range(len(DECADES)):
-        drawn = sorted((i for i in listing.items if i.label == label), key=draw)
-        items += [item._replace(split="test") for item in drawn[:DRAWN]]
-        items += [item._replace(split="train") for item in drawn[DRAWN:]]
-    return listing._replace(items=sorted(items))
+    divided = []
+    for label in sorted({item.label for item in items}):
+        ordered = sorted((i for i in items if i.label == label), key=place)
+        divided += [item._replace(split="test") for item in ordered[:DRAWN]]
+        divided += [item._replace(split="train") for item in ordered[DRAWN:]]
+    return sorted(divided)
 
 
 def _check_fold(fold: int) -> None:
