@@ -27,6 +27,7 @@ and tested on 1000, logistic regression stays below 0.1 on the mean brightness a
 """
 
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import cv2
 import numpy as np
@@ -197,12 +198,13 @@ class Knees(Source):
         )
         self.labels = grade(self.severities + GRADER_NOISE * np.clip(errors, -3.0, 3.0))
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
         """Draws item `index`: uint8 [height, width, 1]. Does not count from the end."""
-        if not 0 <= index < len(self.ids):
-            raise IndexError(f"item {index} is not among 0 .. {len(self.ids) - 1}.")
-        rng = self._rng(_DRAWING, self._start + int(index))
-        return draw(float(self.severities[index]), rng, self._size)
+        i = int(index)
+        if not 0 <= i < len(self.ids):
+            raise IndexError(f"item {i} is not among 0 .. {len(self.ids) - 1}.")
+        rng = self._rng(_DRAWING, self._start + i)
+        return draw(float(self.severities[i]), rng, self._size)
 
     def _rng(self, stream: int, index: int) -> np.random.Generator:
         # A spawn key, as (seed, index, 0) and (seed, index) are one seed to numpy.

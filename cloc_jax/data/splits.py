@@ -71,7 +71,9 @@ def divide(
     fractions = {"test": test_fraction, "val": val_fraction}
     carved = {split: fractions[split] for split in fractions if split not in splits}
     _check_fractions(fractions | {CALIBRATION: calibration_fraction}, carved)
-    groups = _group_items(items)
+    # An item without a group is its own; a slash keeps the two kinds of names apart.
+    own = "/" if any(item.group for item in items) else ""
+    groups = {item.id: item.group or f"{own}{item.id}" for item in items}
     # One after the other, so that test and val are the same without calibration.
     held = {CALIBRATION: calibration_fraction} if calibration_fraction else {}
     for part in filter(None, (carved, held)):
@@ -141,14 +143,6 @@ def _check_fractions(fractions: dict[str, float], carved: dict[str, float]) -> N
             f"the fractions of {' and '.join(carved)} leave nothing to train on; make "
             "the sum of data.val_fraction and data.test_fraction less than 1."
         )
-
-
-def _group_items(items: Sequence[Item]) -> dict[str, str]:
-    """Name of the group of each id; an item without one is its own."""
-    has_groups = any(item.group for item in items)
-    # A slash keeps the two kinds of names apart.
-    own = "/" if has_groups else ""
-    return {item.id: item.group or f"{own}{item.id}" for item in items}
 
 
 def _hash(text: str) -> bytes:
