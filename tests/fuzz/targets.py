@@ -15,7 +15,7 @@ import mutations
 import seeds
 
 from cloc_jax.config import saved_config
-from cloc_jax.data import datasets, images, records
+from cloc_jax.data import images, records
 from cloc_jax.data.layouts import tables
 from cloc_jax.data.layouts.listing import Item
 from cloc_jax.encoders.weights import filling
