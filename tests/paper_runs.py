@@ -4,21 +4,12 @@ import dataclasses
 import random
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from cloc_jax.paper import table_rows
-from cloc_jax.paper.table_summaries import (
-    About,
-    ListedRun,
-    Run,
-    Setting,
-    Stage,
-    TableSummary,
-)
+from cloc_jax.paper.table_summaries import About, Run, Setting, Stage, TableSummary
 from cloc_jax.report import published
 from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics, predictions, results
-from cloc_jax.sweeps.plan import Plan
 from configs import idrid
 
 RANKS = ("0", "1", "2", "3", "4")
@@ -70,7 +61,6 @@ def setting(
     per_image = dict.fromkeys(names, variance)
     fields = {
         "encoder": "resnet50",
-        "views": 4,
         "max_epochs": 60,
         "images_variance": {"final": per_image, "phase_one": per_image},
     }
@@ -85,12 +75,9 @@ def summary(
         "encoder": "resnet50",
         "is_frozen": protocol == "frozen",
         "trainable_from": "layer4" if protocol == "partial" else "",
-        "views": 4 if protocol == "partial" else 1,
         "size": (224, 224),
-        "equalize": False,
         "merge_val": False,
         "images": {"train": 372, "val": 41, "test": 103},
-        "batch_size": 32,
         "max_epochs": 60,
         "device": "cpu x2",
     }
@@ -185,14 +172,3 @@ def write_run(
     predictions.write(path, {"val": one, "test": one}, ranks)
     found = dataclasses.replace(found, files={path.name: files.sha256(path)})
     files.write_sealed(folder / "metrics.json", found.to_json())
-
-
-def listed(name, setting, seed=0, fold=None):
-    """What the list of runs says of one."""
-    command = "python launch.py tables"
-    return ListedRun(name, setting, seed, fold, "idrid", "partial", command)
-
-
-def plan(run, setting, seed):
-    """The plan of a run of a study."""
-    return Plan(run.name, setting, {"seed": seed}, ConfigDict())

@@ -108,9 +108,8 @@ def sweep(
         if name.removeprefix("config.") == "method.name":
             methods = [value.strip() for value in values.split(";")]
     settings.check(*methods)
-    options = engine.options(processes)
     place = settings.run_folder(run, "sweep")
-    with _many_runs(place, processes, options):
+    with _many_runs(place, processes, engine) as options:
         from cloc_jax.sweeps import sweep
 
         summary = sweep.sweep(
@@ -141,7 +140,9 @@ def control(
         critical ones by default
       values: the margins to set there
     """
-    with _study("control", settings, run, processes, engine) as (place, options):
+    settings.check()
+    place = settings.run_folder(run, "control")
+    with _many_runs(place, processes, engine, is_study=True) as options:
         from cloc_jax.paper import control
 
         control.control(
@@ -168,7 +169,9 @@ def margins(
       run: folder of the runs; runs/<config>-margins by default
       draws: permutations of the labels, as a null
     """
-    with _study("margins", settings, run, processes, engine) as (place, options):
+    settings.check()
+    place = settings.run_folder(run, "margins")
+    with _many_runs(place, processes, engine, is_study=True) as options:
         from cloc_jax.paper import margins
 
         margins.study_margins(
@@ -188,7 +191,9 @@ def collapse(
     Args:
       run: folder of the runs; runs/<config>-collapse by default
     """
-    with _study("collapse", settings, run, processes, engine) as (place, options):
+    settings.check()
+    place = settings.run_folder(run, "collapse")
+    with _many_runs(place, processes, engine, is_study=True) as options:
         from cloc_jax.paper import margins
 
         margins.collapse(settings.config, place, seeds=engine.seeds, options=options)
@@ -205,19 +210,17 @@ def tables(
     root: Annotated[Sequence[str], Written("DATASET=DIR")] = (),
     set: Annotated[Sequence[str], Written("DATASET:SETTING=VALUE")] = (),
     margin: Margins = (1.0,),
-    weights: Annotated[Sequence[str], Written("ENCODER=FILE")] = (),
     folds: str = "all",
     dry_run: bool = False,
-    from_: Annotated[Sequence[str], Written("DIR")] = (),
+    from_: Folder = "",
     to: Folder = "",
-    summaries: Folder = "",
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
     """The paper's tables beside runs here: train what is missing, write the page.
 
     Args:
-      run: folder of all runs
+      run: folder of all runs, and of summaries/
       only: some of comparison, controllability, bias, ablations, backbones, classes,
         time; all by default
       data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
@@ -226,48 +229,48 @@ def tables(
       protocol: a frozen encoder; one trained from layer4 on, on kept views; or the
         whole network, as in the paper
       root: where a dataset lies; repeat the flag for several
-      set: a setting of one dataset, such as 'koa:data.size=(72,120)', of one method on
-        it (koa/dino:…) or of a method (/dino:…); repeat the flag for several
+      set: a setting of one dataset, such as 'koa:data.size=(72,120)', or of one method
+        on it (koa/dino:…); repeat the flag for several
       margin: at which critical margins are fixed when controlled; of several,
         validation data choose one
-      weights: of other backbones, such as vgg16=vgg16.safetensors; downloaded by
-        default
       folds: of adience and hid: all, or such as 0,3
-      dry_run: only say which runs there are, how many are finished, and hours to go
-      from_: train nothing; make the page from the summaries in this folder; repeat the
-        flag for those of several machines, which are merged
-      to: folder of tables.md; that of --run by default
-      summaries: folder for the summaries; summaries in that of --run by default, and
-        none with --from
+      dry_run: only say which runs there are, and which are finished
+      from_: train nothing; make the page from the summaries in this folder
+      to: folder of tables.md; that of --run by default, or that of --from
     """
     from cloc_jax.cli import tables as paper_tables  # light: its runs load JAX
+    from cloc_jax.paper import studies, table_rows, table_summaries
 
-    paper_tables.check_names(only, data, methods)
     if from_:
-        paper_tables.rebuild(from_, only, data, to=to, summaries=summaries)
+        found = table_summaries.read_summaries(pathlib.Path(from_))
+        paper_tables.write_page(found, pathlib.Path(to or from_))
         return 0
-    options = engine.options(processes)
     request = paper_tables.request(
         settings,
         only=only,
         data=data,
         methods=methods,
         roots=root,
-        weights=weights,
-        seeds=engine.seeds,
+        changes=set,
         protocol=protocol,
+        seeds=engine.seeds,
         folds=folds,
         margins=margin,
-        changes=set,
     )
     place = pathlib.Path(run)
+    plans = table_rows.plan(request)
     if dry_run:
-        paper_tables.dry_run(request, settings, place)
+        table_rows.dry_run(plans, place)
         return 0
-    with _many_runs(place, processes, options):
-        failed = paper_tables.train(
-            request, settings, place, options, to=to, summaries=summaries
-        )
+    failed = {}
+    with _many_runs(place, processes, engine) as options:
+        from cloc_jax.sweeps import sweep
+
+        if plans:
+            failed = sweep.train_runs(plans, place, options, is_open=True)
+    made = table_summaries.summarize(place, studies.command())
+    table_summaries.write_summaries(made, place / table_summaries.SUMMARIES)
+    paper_tables.write_page(made, pathlib.Path(to or place))
     return 1 if failed else 0
 
 
@@ -300,31 +303,21 @@ def probe(settings: Settings, run: Folder = "") -> int:
 
 
 @contextlib.contextmanager
-def _study(
-    name: str, settings: Settings, run: str, processes: Processes, engine: Engine
-) -> Iterator[tuple[pathlib.Path, "Options"]]:
-    """A job that trains runs, here or elsewhere, and then looks at them with JAX."""
-    settings.check()
-    options = engine.options(processes)
-    if not options.is_in_process:
-        environment.set_up_libraries(is_joint=False)
-    place = settings.run_folder(run, name)
-    with _many_runs(place, processes, options):
-        yield place, options
-
-
-@contextlib.contextmanager
 def _many_runs(
-    place: pathlib.Path, processes: Processes, options: "Options"
-) -> Iterator[None]:
-    """A job of many runs, in a folder of its own; who stops it learns how to go on."""
+    place: pathlib.Path, processes: Processes, engine: Engine, *, is_study: bool = False
+) -> "Iterator[Options]":
+    """A job of many runs in one folder: how to train them; who stops it learns how to
+    go on. A study then looks at its runs, with JAX."""
+    options = engine.options(processes)
     if options.is_in_process:
         processes.start()
     else:
         errors.raise_interrupts()
+        if is_study:
+            environment.set_up_libraries(is_joint=False)
     again = f"stopped; the work in {place} goes on with the same command."
     try:
-        yield
+        yield options
     except errors.Interrupted as stop:
         raise errors.Interrupted(stop.number, again) from None
     except KeyboardInterrupt:

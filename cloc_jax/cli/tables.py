@@ -1,4 +1,4 @@
-"""The paper's tables: from the command line to runs and a page."""
+"""The paper's tables: from the words of a command to the runs that it asks for."""
 
 import pathlib
 from collections.abc import Sequence
@@ -6,18 +6,41 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.command_line import CONFIGS, Settings, load_config
-from cloc_jax.paper import studies, table_plans, table_rows, table_summaries
-from cloc_jax.sweeps.plan import Options
+from cloc_jax.cli.command_line import CONFIGS, Settings
+from cloc_jax.data.datasets import LAYOUTS
+from cloc_jax.paper import table_rows, table_summaries, tables_page
+from cloc_jax.runtime import files
+from cloc_jax.sweeps import plan
 
 PAPERS = ("adience", "hid", "koa", "idrid", "bracs", "clap2015")
 FILES = {"synthetic": "quickstart"}  # where a dataset's file has another name
+# What each protocol sets where a dataset has no :frozen configuration of its own.
+PROTOCOLS = {
+    "frozen": ("--config.encoder.frozen=True", "--config.head.projection=128"),
+    "partial": ("--config.encoder.trainable_from=layer4", "--config.encoder.views=4"),
+    "whole": (),
+}
 
 
-def check_names(
-    only: Sequence[str], data: Sequence[str], methods: Sequence[str]
-) -> None:
-    """ValueError where a table, a dataset or a method is not known."""
+def datasets() -> list[str]:
+    """The datasets that have a configuration, the paper's first."""
+    names = {file: name for name, file in FILES.items()}
+    stems = [p.stem for p in sorted(CONFIGS.glob("[a-z]*.py")) if p.stem != "official"]
+    return [*PAPERS, *(names.get(s, s) for s in stems if s not in PAPERS)]
+
+
+def request(
+    settings: Settings,
+    *,
+    only: Sequence[str],
+    data: Sequence[str],
+    methods: Sequence[str],
+    roots: Sequence[str],
+    changes: Sequence[str],
+    protocol: str,
+    **more: Any,
+) -> table_rows.Request:
+    """What the command asks for; says how to get the datasets that are not here."""
     for flag, given, known in (
         ("--only", only, list(table_rows.TABLES)),
         ("--data", data, datasets()),
@@ -28,116 +51,79 @@ def check_names(
                 f"{flag} names {', '.join(unknown)}; give some of {', '.join(known)} "
                 "with commas between them."
             )
-
-
-def datasets() -> list[str]:
-    """The datasets that have a configuration, the paper's first."""
-    names = {file: name for name, file in FILES.items()}
-    stems = [p.stem for p in sorted(CONFIGS.glob("[a-z]*.py")) if p.stem != "official"]
-    return [*PAPERS, *(names.get(s, s) for s in stems if s not in PAPERS)]
-
-
-def rebuild(
-    sources: Sequence[str],
-    only: Sequence[str],
-    data: Sequence[str],
-    *,
-    to: str,
-    summaries: str,
-) -> None:
-    """Makes the page from summaries alone."""
-    made = table_plans.write(
-        table_plans.read_merged([pathlib.Path(source) for source in sources]),
-        pathlib.Path(to or sources[0]),
-        only=only,
-        data=data,
-        kept=pathlib.Path(summaries) if summaries else None,
-    )
-    print(f"written to {made}")
-
-
-def request(
-    settings: Settings,
-    *,
-    only: Sequence[str],
-    data: Sequence[str],
-    methods: Sequence[str],
-    roots: Sequence[str],
-    weights: Sequence[str],
-    **more: Any,
-) -> table_plans.Request:
-    """What the command asks for, as plans have it."""
-    words = [word for word in settings.words if word.startswith("--config.")]
-    return table_plans.Request(
+    data, methods = data or PAPERS, methods or table_rows.COMPARED
+    places = [text.replace("=", ":data.root=", 1) for text in roots]
+    asked = _changes([*changes, *places], data, methods)
+    configs = {}
+    for name in data:
+        words = [f"--config.{key}={value}" for key, value in asked[name].items()]
+        config = dataset_config(settings, name, protocol, words)
+        root = config.data.root
+        if root and not pathlib.Path(root).exists():
+            raise ValueError(f"--root={name}={root}: there is no such folder.")
+        if name == "synthetic" or root or config.data.csv:
+            configs[name] = config
+        else:
+            print(how_to_get(name))
+    return table_rows.Request(
         only=only or list(table_rows.TABLES),
-        data=data or PAPERS,
-        methods=methods or list(table_rows.COMPARED),
-        roots=_named(roots, "--root", datasets()),
-        weights=_named(weights, "--weights", tuple(table_rows.BACKBONES)),
-        settings=[word.removeprefix("--config.") for word in words],
-        command=studies.command(),
+        configs=configs,
+        methods=methods,
+        changes=asked,
+        protocol=protocol,
         **more,
     )
 
 
-def dry_run(
-    wanted: table_plans.Request, settings: Settings, place: pathlib.Path
-) -> None:
-    """Says which runs there are, how many are finished, and hours to go."""
-    table_plans.dry_run(_plan(wanted, settings), place)
-
-
-def train(
-    wanted: table_plans.Request,
-    settings: Settings,
-    place: pathlib.Path,
-    options: Options,
-    *,
-    to: str,
-    summaries: str,
-) -> dict[str, str]:
-    """Trains what is missing and writes the page; gives the runs that failed."""
-    planned = _plan(wanted, settings)
-    failed = table_plans.train(planned, place, options)
-    made = table_plans.write(
-        table_plans.make_summaries(place),
-        pathlib.Path(to or place),
-        only=wanted.only,
-        data=wanted.data,
-        kept=pathlib.Path(summaries or place / table_plans.SUMMARIES),
-        absent=planned.absent,
-    )
-    print(f"written to {made}")
-    return failed
-
-
-def _plan(wanted: table_plans.Request, settings: Settings) -> table_plans.Planned:
-    def load(dataset: str, protocol: str) -> ConfigDict:
-        return dataset_config(settings, dataset, protocol)
-
-    return table_plans.plan(wanted, load)
-
-
-def dataset_config(settings: Settings, dataset: str, protocol: str) -> ConfigDict:
-    """A dataset's configuration: --config where it is of it, or its own file."""
-    is_given = any(word.startswith("--config=") for word in settings.words)
-    if is_given and settings.config.data.name == dataset:
-        return settings.config
-    # The frozen variant of drawn knees has other images.
-    is_frozen = protocol == "frozen" and dataset not in FILES
-    file = CONFIGS / f"{FILES.get(dataset, dataset)}.py"
-    return load_config(f"{file}:frozen" if is_frozen else str(file))[0]
-
-
-def _named(texts: Sequence[str], flag: str, known: Sequence[str]) -> dict[str, str]:
-    """Values by name, of NAME=VALUE."""
-    values = {}
+def _changes(
+    texts: Sequence[str], data: Sequence[str], methods: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Settings by place, "koa" or "koa/dino", of texts as "koa/dino:train.seed=5"."""
+    changes: dict[str, dict[str, Any]] = {name: {} for name in data}
+    changes |= {f"{name}/{method}": {} for name in data for method in methods}
     for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not value or name not in known:
+        place, _, setting = text.partition(":")
+        name, separator, value = setting.partition("=")
+        if place not in changes or not separator:
             raise ValueError(
-                f"{flag} is {text!r}; write {flag}=NAME=VALUE, with a name of "
-                f"{', '.join(known)}."
+                f"{text!r} sets nothing that is here; write --root=koa=DIR, "
+                "--set=koa:SETTING=VALUE for a dataset or --set=koa/dino:SETTING=VALUE "
+                "for a method on it, of those in --data and --methods."
             )
-        values[name] = value
-    return values
+        name = name.strip().removeprefix("config.")
+        changes[place][name] = plan.value_of(value.strip())
+    return changes
+
+
+def how_to_get(dataset: str) -> str:
+    """Where a dataset that is not here comes from."""
+    source = LAYOUTS[dataset].source if dataset in LAYOUTS else ""
+    return (
+        f"{dataset} is not here: get it{source and f' from {source}'} as "
+        f"data/{dataset}/README.md says, and add --root={dataset}=DIR."
+    )
+
+
+def dataset_config(
+    settings: Settings, dataset: str, protocol: str, more: Sequence[str]
+) -> ConfigDict:
+    """A dataset's configuration: its own file or --config, the protocol, and words."""
+    own = PROTOCOLS[protocol]
+    given = [word for word in settings.words if word.startswith("--config=")]
+    file = f"--config={CONFIGS / FILES.get(dataset, dataset)}.py"
+    if given and settings.config.data.name == dataset:
+        file = given[-1]
+    elif protocol == "frozen" and dataset not in FILES:
+        # The frozen variant of drawn knees has other images.
+        file, own = f"{file}:frozen", ()
+    words = [word for word in settings.words if word not in given]
+    return Settings.read([file, *own, *words, *more], "tables").config
+
+
+def write_page(
+    summaries: Sequence[table_summaries.TableSummary], folder: pathlib.Path
+) -> None:
+    """Writes tables.md and says where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_text(folder / "tables.md", tables_page.markdown(summaries))
+    print(f"written to {folder / 'tables.md'}")

@@ -1,20 +1,28 @@
 """The paper's claims beside what runs here found, as one page.
 
 Studies leave JSON files with their evidence, tables with summaries of their runs. This
-reads all of them, below a folder and beside the page, and writes a table: each claim,
-what was tried with which command, data and seeds, the figures with their intervals, and
-a verdict by a fixed rule.
+reads all of them below a folder and writes a table: each claim, what was tried with
+which command, data and seeds, the figures with their intervals, and a verdict by a
+fixed rule.
 """
 
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cloc_jax.paper import table_summaries
-from cloc_jax.paper.studies import KEPT, KINDS, REMEDY, Evidence, KeptStudies, Study
+from cloc_jax.paper.studies import (
+    KEPT,
+    KINDS,
+    REMEDY,
+    Evidence,
+    KeptStudies,
+    Study,
+    piped,
+)
 from cloc_jax.paper.table_summaries import (
     BIASED,
     FINAL,
@@ -25,17 +33,12 @@ from cloc_jax.paper.table_summaries import (
 )
 from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals
+from cloc_jax.scoring.intervals import Interval
 
 # How a page begins, by which it is known when it is written again.
 BEGIN = "# Claims\n\nWritten by `python launch.py claims`"
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
-HEAD = ("Data", "Seeds", "Tried", "Found", "Verdict", "Command")
-DATASETS = {
-    "synthetic": "drawn knees",
-    "koa": "KOA",
-    "idrid": "IDRiD",
-    "retinamnist": "RetinaMNIST",
-}
+HEAD = ["Data", "Seeds", "Tried", "Found", "Verdict", "Command"]
 
 
 class Claim(NamedTuple):
@@ -43,7 +46,6 @@ class Claim(NamedTuple):
 
     text: str
     where: str  # in the paper
-    why_not: str = ""  # where nothing tested it
 
 
 CLAIMS = {
@@ -110,41 +112,60 @@ CLAIMS = {
         "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
         "Figure on precautions",
     ),
-    "whole_network": Claim(
-        "CLOC outperforms other methods where the whole network is trained.",
-        "Tables 1 and 2",
-        "needs a GPU for its many runs; above, encoders are frozen or trained in part",
-    ),
 }
 
 
 # --- verdicts ---
 
 
-def verdict_on(ends: Sequence[float | None], *, is_lower_better: bool) -> str:
+def verdict_on(ends: Interval, *, is_lower_better: bool) -> str:
     """The verdict on a difference that the claim says is an improvement.
 
     Args:
       ends: of the 95% interval of the difference.
       is_lower_better: whether a negative difference is the improvement.
     """
-    low, high = (math.nan if end is None else end for end in ends)
-    if not (low > 0 or high < 0):  # also where there is no interval
+    if not (ends.low > 0 or ends.high < 0):  # also where there is no interval
         return OPEN
-    return HOLDS if (high < 0) == is_lower_better else FAILS
+    return HOLDS if (ends.high < 0) == is_lower_better else FAILS
 
 
-def signed(value: float, ends: Sequence[float | None]) -> str:
+def _signed(value: float, ends: Interval) -> str:
     """A difference with its interval, as it is printed."""
-    low, high = (math.nan if end is None else end for end in ends)
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{value:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
+
+
+def lowered(
+    claim: str, tried: str, before: float, after: float, ends: Interval
+) -> Evidence:
+    """Evidence of a claim that an error rate falls, by its difference's interval."""
+    found = f"{before:.3f} → {after:.3f}, difference {_signed(after - before, ends)}"
+    return Evidence(claim, tried, found, verdict_on(ends, is_lower_better=True))
+
+
+_SCORES = {"accuracy": "accuracy", "mae": "MAE"}
+Compared = tuple[float, float, Interval]  # both means, ends of their difference
+
+
+def by_scores(claim: str, tried: str, found: dict[str, Compared]) -> Evidence:
+    """Evidence of two scores; the verdict names them where they do not agree."""
+    parts, said = [], {}
+    for score, (first, second, ends) in found.items():
+        name = _SCORES[score]
+        apart = _signed(first - second, ends)
+        parts.append(f"{name} {first:.3f} against {second:.3f}, difference {apart}")
+        said[name] = verdict_on(ends, is_lower_better=score == "mae")
+    verdict = ", ".join(f"{text} ({name})" for name, text in said.items())
+    if len(set(said.values())) == 1:
+        verdict = said["accuracy"]
+    return Evidence(claim, tried, "; ".join(parts), verdict)
 
 
 # --- what tables say ---
 
 
-def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]:
-    """What the runs behind the paper's tables say, and of which settings they are.
+def of_tables(summary: TableSummary) -> Iterator[Evidence]:
+    """What the runs behind the paper's tables say.
 
     Settings are compared on the same test images. The interval of a difference covers
     other seeds and other test images (`cloc_jax.scoring.intervals`), with the
@@ -158,7 +179,6 @@ def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]
             ("outperforms", "", rivals),
             ("beats_cross_entropy", "", ["ce"]),
             ("biased_outperforms", BIASED, others),
-            ("whole_network", "", others if summary.protocol == "whole" else []),
         )
         for method in methods
     ]
@@ -174,7 +194,7 @@ def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]
                 score: _difference(summary, first, second, score) for score in _SCORES
             }
             tried += _pairing(summary, first, second)
-            yield _by_scores(claim, tried, found), (first, second)
+            yield by_scores(claim, tried, found)
     for claim, rate, kind in (
         ("neighbour_errors", "error", ""),
         ("crossings", "crossing", ""),
@@ -185,27 +205,9 @@ def of_tables(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]
         yield from _two_phases(summary)
 
 
-_SCORES = {"accuracy": "accuracy", "mae": "MAE"}
-Compared = tuple[float, float, Sequence[float]]  # both means, ends of their difference
-
-
-def _by_scores(claim: str, tried: str, found: dict[str, Compared]) -> Evidence:
-    """Evidence of two scores; the verdict names them where they do not agree."""
-    parts, said = [], {}
-    for score, (first, second, ends) in found.items():
-        name = _SCORES[score]
-        apart = signed(first - second, ends)
-        parts.append(f"{name} {first:.3f} against {second:.3f}, difference {apart}")
-        said[name] = verdict_on(ends, is_lower_better=score == "mae")
-    verdict = ", ".join(f"{text} ({name})" for name, text in said.items())
-    if len(set(said.values())) == 1:
-        verdict = said["accuracy"]
-    return Evidence(claim, tried, "; ".join(parts), verdict)
-
-
 def _lower_errors(
     summary: TableSummary, claim: str, rate: str, kind: str
-) -> Iterator[tuple[Evidence, Sequence[str]]]:
+) -> Iterator[Evidence]:
     """Learned margins against the value that validation chose, where it matters."""
     fixed, learned = summary.controlled.get(kind), f"{kind}cloc"
     if fixed is None or learned not in summary.settings:
@@ -220,19 +222,11 @@ def _lower_errors(
             continue  # nothing was raised
         after, before, ends = _difference(summary, fixed, learned, f"{rate} {boundary}")
         tried = f"{boundary}, {fixed.removeprefix(kind)}"
-        found = f"{before:.3f} → {after:.3f}, difference {signed(after - before, ends)}"
-        yield (
-            Evidence(
-                claim,
-                tried + _pairing(summary, fixed, learned),
-                found,
-                verdict_on(ends, is_lower_better=True),
-            ),
-            (fixed, learned),
-        )
+        tried += _pairing(summary, fixed, learned)
+        yield lowered(claim, tried, before, after, ends)
 
 
-def _two_phases(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]]]:
+def _two_phases(summary: TableSummary) -> Iterator[Evidence]:
     """Both phases against phase one alone, run by run; images are the same."""
     runs = summary.settings["cloc"].runs
     if not all(PHASE_ONE in run.scores for run in runs):
@@ -246,8 +240,9 @@ def _two_phases(summary: TableSummary) -> Iterator[tuple[Evidence, Sequence[str]
         apart = intervals.mean_by_fold(list(after - before), [run.fold for run in runs])
         ends = intervals.of_run_mean(apart, 0.0)
         found[score] = (float(after.mean()), float(before.mean()), ends)
-    tried = "both phases against phase one, over seeds only"
-    yield _by_scores("two_phases", tried, found), ("cloc",)
+    yield by_scores(
+        "two_phases", "both phases against phase one, over seeds only", found
+    )
 
 
 def _difference(summary: TableSummary, first: str, second: str, score: str) -> Compared:
@@ -273,17 +268,23 @@ def _over_images(summary: TableSummary, first: str, second: str, score: str) -> 
     alone = [summary.settings[name].images_variance for name in (first, second)]
     if not any(alone):
         return 0.0  # folds: the runs had other test images each
-    if paired := summary.variance_of_pair(first, second):
+    if paired := _paired(summary, first, second):
         return float(paired.get(score, math.nan))
     known = [one[FINAL] if one else {} for one in alone]
     return float(sum(one.get(score, math.nan) for one in known))
+
+
+def _paired(summary: TableSummary, first: str, second: str) -> Mapping[str, Any]:
+    """Variance of the difference of a setting and CLOC; {} if it is not known."""
+    settings = summary.settings
+    return settings[first].paired_variance or settings[second].paired_variance or {}
 
 
 def _pairing(summary: TableSummary, first: str, second: str) -> str:
     """What the evidence says where the images of two settings are not paired."""
     settings = summary.settings
     has_images = any(settings[n].images_variance is not None for n in (first, second))
-    is_paired = not has_images or summary.variance_of_pair(first, second)
+    is_paired = not has_images or _paired(summary, first, second)
     return "" if is_paired else ", images not paired"
 
 
@@ -293,8 +294,9 @@ def _pairing(summary: TableSummary, first: str, second: str) -> str:
 class Row(NamedTuple):
     """A row of a claim's table."""
 
-    claim: str
-    cells: tuple[str, ...]  # without the commands
+    evidence: Evidence
+    data: str
+    seeds: int
     commands: tuple[str, ...]
 
 
@@ -302,38 +304,27 @@ def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
     """Writes the page from all studies that it finds; returns how many there were.
 
     Args:
-      folder: studies and summaries of tables are looked for below it.
-      target: the page. Those beside it count, too, except for rows of commands that
-        have results below the folder.
+      folder: studies and summaries of tables are looked for in it and below.
+      target: the page.
     """
-    newest, rows = _read(sorted(folder.rglob("*.json")))
-    kept, older = _read(sorted(target.absolute().parent.glob("*.json")))
-    kept -= newest
-    if not newest and not kept:
-        raise FileNotFoundError(
-            f"{folder} holds no study; run `launch.py control`, `margins`, "
-            "`collapse` or `tables` first, or give --run= the folder above them."
-        )
-    _check_target(target)
-    repeated = {command for row in rows for command in row.commands}
-    rows = [row for row in older if not repeated & set(row.commands)] + rows
-    files.write_text(target, _page(rows))
-    return len(newest | kept)
-
-
-def _read(paths: Iterable[pathlib.Path]) -> tuple[set[pathlib.Path], list[Row]]:
-    """The files that are studies or summaries, and what they say."""
-    read: set[pathlib.Path] = set()
     rows: list[Row] = []
-    for path in paths:
+    count = 0
+    for path in sorted(folder.rglob("*.json")):
         if table_summaries.is_summary(path):
             rows += _rows_of_tables(table_summaries.read_summary(path))
         elif path.name == KEPT or path.stem in KINDS:
             rows += _rows_of_studies(path)
         else:
             continue
-        read.add(path.absolute())
-    return read, rows
+        count += 1
+    if not count:
+        raise FileNotFoundError(
+            f"{folder} holds no study; run `launch.py control`, `margins`, "
+            "`collapse` or `tables` first, or give --run= the folder above them."
+        )
+    _check_target(target)
+    files.write_text(target, _page(rows))
+    return count
 
 
 def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
@@ -344,9 +335,7 @@ def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
         for study in files.from_plain(KeptStudies, plain).studies:
             data = _data(study.dataset, study)
             for evidence in study.evidence:
-                if evidence.claim not in CLAIMS:
-                    raise ValueError(f"it knows of a claim {evidence.claim!r}")
-                yield _row(evidence, data, study.seeds, (study.command,))
+                yield Row(evidence, data, study.seeds, (study.command,))
     except ValueError as error:
         raise files.Damaged(path, str(error), REMEDY) from None
 
@@ -354,31 +343,14 @@ def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
 def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:
     seeds = max(len({r.seed for r in one.runs}) for one in summary.settings.values())
     data = _data(summary.dataset, summary.about)
-    for evidence, names in of_tables(summary):
-        commands = [
-            command
-            for name in names
-            for command in summary.settings[name].commands or summary.commands
-        ]
-        yield _row(evidence, data, seeds, tuple(dict.fromkeys(commands)))
-
-
-def _row(evidence: Evidence, data: str, seeds: int, commands: tuple[str, ...]) -> Row:
-    cells = (data, str(seeds), evidence.tried, evidence.found, evidence.verdict)
-    piped = tuple(cell.replace("|", "\\|") for cell in cells)
-    return Row(evidence.claim, piped, commands)
+    for evidence in of_tables(summary):
+        yield Row(evidence, data, seeds, summary.commands)
 
 
 def _check_target(target: pathlib.Path) -> None:
     """FileExistsError for a file that `claims` did not write."""
-    if not target.exists():
-        return
-    try:
-        with files.open_regular(target) as file:
-            is_ours = file.read(len(BEGIN)) == BEGIN.encode()
-    except (OSError, ValueError):
-        is_ours = False
-    if not is_ours:
+    is_ours = target.is_file() and target.read_bytes().startswith(BEGIN.encode())
+    if target.exists() and not is_ours:
         raise FileExistsError(
             f"--to={target} exists and is no page that `claims` wrote; give another "
             "name or move it away."
@@ -397,16 +369,14 @@ def _page(rows: Sequence[Row]) -> str:
     numbers = {command: n for n, command in enumerate(commands, 1)}
     for key, claim in CLAIMS.items():
         lines += [f"## {claim.text}", "", f"Paper: {claim.where}.", ""]
-        written = [
-            (*row.cells, ", ".join(f"[{numbers[c]}]" for c in row.commands))
-            for row in rows
-            if row.claim == key
-        ]
-        if written:
-            head, *others = (f"| {' | '.join(cells)} |" for cells in (HEAD, *written))
-            lines += [head, "|" + "---|" * len(HEAD), *others, ""]
-        else:
-            lines += [f"Not tested{claim.why_not and ': '}{claim.why_not}.", ""]
+        table = [HEAD, ["---"] * len(HEAD)]
+        for evidence, data, seeds, made_by in rows:
+            if evidence.claim == key:
+                by = ", ".join(f"[{numbers[command]}]" for command in made_by)
+                said = (evidence.tried, evidence.found, evidence.verdict)
+                table.append([data, str(seeds), *said, by])
+        lines += map(piped, table) if len(table) > 2 else ["Not tested."]
+        lines.append("")
     lines += ["## Commands", ""]
     lines += [f"{n}. `{text}`" for text, n in numbers.items()]
     return "\n".join(lines) + "\n"
@@ -419,4 +389,4 @@ def _data(dataset: str, about: About | Study) -> str:
     if not about.is_frozen:
         start = about.trainable_from
         encoder = f"{about.encoder} trained {f'from {start} on' if start else 'whole'}"
-    return f"{DATASETS.get(dataset, dataset)}, {size}, {encoder}"
+    return f"{dataset}, {size}, {encoder}"

@@ -22,7 +22,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import TradeOff
-from cloc_jax.sweeps.plan import Options, Plan, Setting, plan_runs
+from cloc_jax.sweeps.plan import Options, Setting
 from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training.assembly import build_dataset
 
@@ -36,7 +36,6 @@ RATES = {
     ALARM: "False alarms",
     "error_rate": "Neighbours mistaken",
 }
-SURE = 0.05
 TARGETS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 OUTCOMES = {
     "helped": "helped",
@@ -65,7 +64,6 @@ class ControlSetting:
     margins: dict[str, float]  # at the end, mean over seeds; {} without
     scores: dict[str, Score]  # "accuracy", …, and such as "1|2 crossing_rate"
     predicted_counts: tuple[float, ...]  # by rank, mean over seeds
-    p: dict[str, float]  # by boundary: that its errors are those of learned margins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +71,9 @@ class ControlVerdict:
     """What the margin that validation chose did at a boundary."""
 
     setting: str
-    margin: float
-    learned: float
-    before: float  # share of the test images on the wrong side
-    after: float
-    difference_interval: Ends
-    p: float
     outcome: str  # of OUTCOMES
-    accuracy_before: float
-    accuracy_after: float
-    missed_after: float
-    decision_missed: float | None  # by thresholds of the learned runs instead
+    # By thresholds of the learned runs instead, with its accuracy on validation.
+    decision_missed: float | None
     decision_accuracy: float | None
 
 
@@ -106,10 +96,13 @@ class Measured(NamedTuple):
 
     splits: Sequence[Mapping[str, Predictions]]  # one per seed
     margins: dict[str, float]  # at the end, mean over seeds; {} without
-    test: dict[str, list[float]]  # by metric, one number per seed
-    val: dict[str, list[float]]
-    drawn: dict[str, np.ndarray]  # by metric, [draw]: seeds and test images drawn again
+    means: dict[str, dict[str, float]]  # over seeds, by split and score
+    drawn: dict[str, np.ndarray]  # by score, [draw]: seeds and test images drawn again
     counts: tuple[float, ...]  # how often each rank was predicted, mean over seeds
+
+    def difference(self, other: "Measured", score: str) -> intervals.Interval:
+        """95% interval of its score minus another setting's."""
+        return intervals.percentiles(self.drawn[score] - other.drawn[score])
 
 
 def control(
@@ -123,33 +116,26 @@ def control(
 ) -> ControlStudy:
     """Trains a run for each value and seed, and writes the control curve.
 
-    Args:
-      config: what all runs have in common; its margins are those of the reference.
-      folder: of the study; each run has its own below it.
-      boundaries: whose margins are set, such as "1|2".
-      values: of those margins.
-      seeds: runs per value.
-      options: where and how the runs are trained.
+    Its other margins are those of the configuration. `boundaries` are those whose
+    margins are set to `values`; for the other arguments see `studies.train`.
     """
-    if config.method.name != "cloc":
+    if not values:
         raise ValueError(
-            f"control raises margins, but method.name is {config.method.name!r}, which "
-            "has none; use cloc. Any method can be steered by `launch.py decide`."
-        )
-    if not values or min(values) <= 0 or not np.isfinite(values).all():
-        raise ValueError(
-            f"--values is {','.join(f'{v:g}' for v in values) or 'not given'}; give "
-            "margins above 0 with commas between them, such as 0.1,0.3,0.6."
+            "--values is not given; give margins with commas between them, such as "
+            "0.1,0.3,0.6."
         )
     ranks = build_dataset(config).ranks
     at = _boundary_index(boundaries, ranks)
     settings = _settings(config, at, len(ranks) - 1, values)
-    runs = plan_runs(config, settings, seeds=seeds)
-    plans = studies.train(runs, folder, options)
+    plans = studies.train(config, settings, folder, seeds=seeds, options=options)
     first = plans[LEARNED][0]
-    study = _analyse(folder, plans, at, ranks, studies.about(first))
-    evidence = tuple(_evidence(study, is_biased=bool(config.data.relabel)))
-    study = dataclasses.replace(study, evidence=evidence)
+    measured = {
+        name: _measure([folder / plan.name for plan in own], at, ranks)
+        for name, own in plans.items()
+    }
+    study = _analyse(
+        measured, at, ranks, studies.about(first), is_biased=bool(config.data.relabel)
+    )
     studies.finish(folder, "control", study, first, figures.control)
     return study
 
@@ -173,11 +159,6 @@ def _settings(
 ) -> list[Setting]:
     """Learned, each value, and cross-entropy."""
     given = config.method.cloc.margins
-    if isinstance(given, str) and given.strip().startswith("shared"):
-        raise ValueError(
-            "method.cloc.margins is shared, one value for all boundaries, so one of "
-            "them cannot be raised alone; use learn."
-        )
     is_list = isinstance(given, list | tuple)
     entries = list(given) if is_list else [given] * num_boundaries
     reference = ["learn" if h in at else e for h, e in enumerate(entries)]
@@ -189,48 +170,27 @@ def _settings(
 
 
 def _analyse(
-    folder: pathlib.Path,
-    plans: Mapping[str, Sequence[Plan]],
+    measured: Mapping[str, Measured],
     at: Sequence[int],
     ranks: Sequence[str],
     about: Mapping[str, Any],
+    *,
+    is_biased: bool,
 ) -> ControlStudy:
     """Everything that the runs say."""
     names = metrics.boundary_names(ranks)
-    measured = {
-        name: _measure([folder / plan.name for plan in runs], at, ranks)
-        for name, runs in plans.items()
-    }
-    raised = [name for name in measured if name not in (LEARNED, ENTROPY)]
     learned = measured[LEARNED]
-    p_values: dict[str, dict[str, float]] = {name: {} for name in measured}
-    verdicts = {}
-    for h in at:
-        key = f"{names[h]} {CROSSING}"
-        plain = [
-            intervals.two_sided(measured[n].drawn[key] - learned.drawn[key])
-            for n in raised
-        ]
-        for name, p in zip(raised, intervals.holm(plain), strict=True):
-            p_values[name][names[h]] = p
-        # Which value to speak of is chosen on validation, then told on test: of those
-        # above the learned margin, if there are any.
-        margin = learned.margins[names[h]]
-        above = [n for n in raised if measured[n].margins[names[h]] > margin]
-        best = min(above or raised, key=lambda n: float(np.mean(measured[n].val[key])))
-        p = p_values[best][names[h]]
-        verdicts[names[h]] = _verdict(best, measured[best], learned, names[h], h, p)
     test = learned.splits[0]["test"]
-    study = ControlStudy(
+    verdicts = {names[h]: _verdict(measured, names[h], h) for h in at}
+    columns, rows = _table(measured, list(verdicts))
+    return ControlStudy(
         **about,
         seeds=len(learned.splits),
-        boundary=tuple(names[h] for h in at),
+        boundary=tuple(verdicts),
         ranks=tuple(ranks),
         images=len(test.true),
         settings={
-            name: ControlSetting(
-                one.margins, _compared(one, learned), one.counts, p_values[name]
-            )
+            name: ControlSetting(one.margins, _compared(one, learned), one.counts)
             for name, one in measured.items()
         },
         true_counts=tuple(np.bincount(test.true, minlength=len(ranks)).tolist()),
@@ -239,10 +199,12 @@ def _analyse(
             for name in (LEARNED, ENTROPY)
         },
         verdicts=verdicts,
-        sentence=" ".join(_sentence(b, v) for b, v in verdicts.items()),
+        sentence=" ".join(_sentence(measured, b, v) for b, v in verdicts.items()),
+        notes=tuple(_notes(measured, verdicts)),
+        evidence=tuple(_evidence(measured, verdicts, is_biased=is_biased)),
+        columns=columns,
+        rows=rows,
     )
-    columns, rows = _table(study)
-    return dataclasses.replace(study, notes=_notes(study), columns=columns, rows=rows)
 
 
 def _measure(
@@ -251,7 +213,7 @@ def _measure(
     names = metrics.boundary_names(ranks)
     found = [results.read_results(RunFolder(run)) for run in runs]
     splits = [predictions.read(*pair) for pair in zip(runs, found, strict=True)]
-    scored: dict[str, dict[str, list[float]]] = {}
+    means: dict[str, dict[str, float]] = {}
     for split in ("val", "test"):
         confusions = np.stack(
             [
@@ -260,14 +222,13 @@ def _measure(
             ]
         )
         by_name = _scores(confusions, at, names)
-        scored[split] = {name: values.tolist() for name, values in by_name.items()}
+        means[split] = {name: float(np.mean(v)) for name, v in by_name.items()}
     predicted = np.stack([s["test"].predicted for s in splits])
     redrawn = intervals.redrawn(splits[0]["test"].true, predicted, len(ranks))
     return Measured(
         splits,
         {n: float(np.mean([r.margins[n] for r in found])) for n in found[0].margins},
-        scored["test"],
-        scored["val"],
+        means,
         _scores(redrawn, at, names),
         tuple(float((predicted == r).sum() / len(splits)) for r in range(len(ranks))),
     )
@@ -287,16 +248,15 @@ def _scores(
 
 def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
     """Mean over seeds, intervals and difference to learned margins, by score."""
-    scores = {}
-    for name, values in one.test.items():
-        apart = intervals.percentiles(one.drawn[name] - reference.drawn[name])
-        scores[name] = Score(
-            mean=_number(np.mean(values)),
+    return {
+        name: Score(
+            mean=_number(mean),
             interval=_numbers(intervals.percentiles(one.drawn[name])),
-            difference=_number(np.mean(values) - np.mean(reference.test[name])),
-            difference_interval=_numbers(apart),
+            difference=_number(mean - reference.means["test"][name]),
+            difference_interval=_numbers(one.difference(reference, name)),
         )
-    return scores
+        for name, mean in one.means["test"].items()
+    }
 
 
 def _decision_curve(
@@ -304,134 +264,125 @@ def _decision_curve(
 ) -> tuple[dict[str, float | None], ...]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
-    keys = ("target", MISSED, ALARM, *OVERALL)
     return tuple(
-        {key: _mean([r[i] for r in rows], key) for key in keys}
+        {key: _mean([r[i] for r in rows], key) for key in ("accuracy", MISSED)}
         for i in range(len(TARGETS))
     )
 
 
-def _verdict(
-    setting: str, one: Measured, learned: Measured, boundary: str, h: int, p: float
-) -> ControlVerdict:
+def _verdict(measured: Mapping[str, Measured], boundary: str, h: int) -> ControlVerdict:
+    """What the value did that validation chose: of those above the learned margin, if
+    there are any."""
+    learned = measured[LEARNED]
     key = f"{boundary} {CROSSING}"
-    before, after = float(np.mean(learned.test[key])), float(np.mean(one.test[key]))
-    apart = intervals.percentiles(one.drawn[key] - learned.drawn[key])
-    is_sure = p < SURE and len(one.test[key]) > 1
-    accuracy = float(np.mean(one.val["accuracy"]))
+    raised = [name for name in measured if name not in (LEARNED, ENTROPY)]
+    margin = learned.margins[boundary]
+    above = [name for name in raised if measured[name].margins[boundary] > margin]
+    best = min(above or raised, key=lambda name: measured[name].means["val"][key])
+    one = measured[best]
+    low, high = one.difference(learned, key)
+    outcome = "unclear"
+    if len(one.splits) > 1 and (low > 0 or high < 0):
+        outcome = "helped" if high < 0 else "hurt"
+    accuracy = one.means["val"]["accuracy"]
     equal = [
         decisions.at_accuracy(s["val"], s["test"], h, accuracy) for s in learned.splits
     ]
     # A run whose thresholds cannot reach that accuracy stays out.
     reached = [row for row in equal if row]
     return ControlVerdict(
-        setting=setting,
-        margin=one.margins[boundary],
-        learned=learned.margins[boundary],
-        before=before,
-        after=after,
-        difference_interval=_numbers(apart),
-        p=p,
-        outcome=("helped" if after < before else "hurt") if is_sure else "unclear",
-        accuracy_before=float(np.mean(learned.test["accuracy"])),
-        accuracy_after=float(np.mean(one.test["accuracy"])),
-        missed_after=float(np.mean(one.test[f"{boundary} {MISSED}"])),
+        setting=best,
+        outcome=outcome,
         decision_missed=_mean(reached, MISSED),
         decision_accuracy=_mean(reached, "accuracy"),
     )
 
 
-def _sentence(boundary: str, v: ControlVerdict) -> str:
-    low, high = v.difference_interval
-    way = "Raising" if v.margin > v.learned else "Lowering"
+def _sentence(
+    measured: Mapping[str, Measured], boundary: str, verdict: ControlVerdict
+) -> str:
+    learned, one = measured[LEARNED], measured[verdict.setting]
+    key = f"{boundary} {CROSSING}"
+    before, after = learned.means["test"], one.means["test"]
+    low, high = one.difference(learned, key)
+    margins = learned.margins[boundary], one.margins[boundary]
     return (
-        f"{way} the margin of {boundary} from {v.learned:.2f} (learned) to "
-        f"{v.margin:.2f} {OUTCOMES[v.outcome]}: images on the wrong side went from "
-        f"{v.before:.1%} to {v.after:.1%} of the test images (difference "
-        f"{100 * (v.after - v.before):+.1f} points, 95% interval "
-        f"{100 * (low or 0):+.1f} to {100 * (high or 0):+.1f}, p = {v.p:.2g}), while "
-        f"accuracy went from {v.accuracy_before:.1%} to {v.accuracy_after:.1%}."
+        f"{'Raising' if margins[1] > margins[0] else 'Lowering'} the margin of "
+        f"{boundary} from {margins[0]:.2f} (learned) to {margins[1]:.2f} "
+        f"{OUTCOMES[verdict.outcome]}: images on the wrong side went from "
+        f"{before[key]:.1%} to {after[key]:.1%} of the test images (difference "
+        f"{100 * (after[key] - before[key]):+.1f} points, 95% interval "
+        f"{100 * low:+.1f} to {100 * high:+.1f}), while accuracy went from "
+        f"{before['accuracy']:.1%} to {after['accuracy']:.1%}."
     )
 
 
-def _notes(study: ControlStudy) -> tuple[str, ...]:
-    notes = []
-    for boundary, v in study.verdicts.items():
-        if v.decision_missed is None:
+def _notes(
+    measured: Mapping[str, Measured], verdicts: Mapping[str, ControlVerdict]
+) -> Iterator[str]:
+    for boundary, verdict in verdicts.items():
+        if verdict.decision_missed is None:
             continue
-        notes.append(
-            f"With at least the validation accuracy of {v.setting}, moving the "
+        missed = measured[verdict.setting].means["test"][f"{boundary} {MISSED}"]
+        yield (
+            f"With at least the validation accuracy of {verdict.setting}, moving the "
             f"threshold of the learned runs instead (decision control) misses "
-            f"{v.decision_missed:.1%} of the images above {boundary} (accuracy "
-            f"{v.decision_accuracy:.1%}); the margin misses {v.missed_after:.1%}."
+            f"{verdict.decision_missed:.1%} of the images above {boundary} (accuracy "
+            f"{verdict.decision_accuracy:.1%}); the margin misses {missed:.1%}."
         )
-    for name, setting in study.settings.items():
-        for rank, count, true in zip(
-            study.ranks, setting.predicted_counts, study.true_counts, strict=True
-        ):
-            if true and count < true / 4:
-                notes.append(
-                    f"{name}: rank {rank} is predicted for {count:.0f} images, though "
-                    f"{true} are of it; low errors beside it may mean only that."
-                )
-    if study.seeds < 5:
-        notes.append(f"Only {study.seeds} seeds: the intervals are rough.")
-    return tuple(notes)
 
 
-def _table(study: ControlStudy) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _table(
+    measured: Mapping[str, Measured], boundaries: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Columns and rows of text, for the report."""
     keys = {"accuracy": "Accuracy", "mae": "MAE"}
-    for boundary in study.boundary:
+    for boundary in boundaries:
         for rate, title in RATES.items():
             keys[f"{boundary} {rate}"] = title.format(boundary)
     rows = []
-    for name, setting in study.settings.items():
-        known = [b for b in study.boundary if b in setting.margins]
-        row = [name, ", ".join(f"{setting.margins[b]:.2f}" for b in known) or "–"]
-        for score in (setting.scores[key] for key in keys):
-            low, high = map(_text, score.interval)
-            row.append(f"{_text(score.mean)} [{low}, {high}]")
-        row.append(" ".join(f"{c:.0f}" for c in setting.predicted_counts))
+    for name, one in measured.items():
+        known = [b for b in boundaries if b in one.margins]
+        row = [name, ", ".join(f"{one.margins[b]:.2f}" for b in known) or "–"]
+        for key in keys:
+            low, high = intervals.percentiles(one.drawn[key])
+            row.append(f"{one.means['test'][key]:.3f} [{low:.3f}, {high:.3f}]")
+        row.append(" ".join(f"{count:.0f}" for count in one.counts))
         rows.append(tuple(row))
-    true = " ".join(map(str, study.true_counts))
-    rows.append(("true", "–", *["–"] * len(keys), true))
     return ("Setting", "Margin", *keys.values(), "Predicted by rank"), tuple(rows)
 
 
-def _evidence(study: ControlStudy, *, is_biased: bool) -> Iterator[Evidence]:
+def _evidence(
+    measured: Mapping[str, Measured],
+    verdicts: Mapping[str, ControlVerdict],
+    *,
+    is_biased: bool,
+) -> Iterator[Evidence]:
     """For `claims`: errors where a margin was raised, and who is more accurate."""
     claimed = {"neighbour_errors": "error_rate", "crossings": CROSSING}
     if is_biased:
         claimed = {"biased_crossings": CROSSING}
+    learned = measured[LEARNED]
     for claim, rate in claimed.items():
-        for boundary, verdict in study.verdicts.items():
-            if verdict.margin <= verdict.learned:
-                continue  # nothing was raised
-            key = f"{boundary} {rate}"
-            before = study.settings[LEARNED].scores[key].mean or 0.0
-            score = study.settings[verdict.setting].scores[key]
-            apart = claims.signed(score.difference or 0.0, score.difference_interval)
-            yield Evidence(
-                claim,
-                f"{boundary}, from {verdict.learned:.2f} to {verdict.margin:.2f}",
-                f"{before:.3f} → {score.mean:.3f}, difference {apart}",
-                claims.verdict_on(score.difference_interval, is_lower_better=True),
-            )
-    chosen = next(iter(study.verdicts.values())).setting
-    better, other = (chosen, LEARNED) if is_biased else (LEARNED, ENTROPY)
-    scores = [study.settings[name].scores["accuracy"] for name in (better, other)]
-    # Intervals are kept for differences to the learned runs.
-    sign, kept = (1, scores[0]) if is_biased else (-1, scores[1])
-    ends = sorted(sign * (end or 0.0) for end in kept.difference_interval)
-    apart = claims.signed(sign * (kept.difference or 0.0), ends)
-    yield Evidence(
-        "biased_accuracy" if is_biased else "beats_cross_entropy",
-        f"{better} against {other}",
-        f"accuracy {scores[0].mean:.3f} against {scores[1].mean:.3f}, difference "
-        f"{apart}",
-        claims.verdict_on(ends, is_lower_better=False),
-    )
+        for boundary, verdict in verdicts.items():
+            one, key = measured[verdict.setting], f"{boundary} {rate}"
+            before, after = learned.margins[boundary], one.margins[boundary]
+            if after > before:  # else nothing was raised
+                yield claims.lowered(
+                    claim,
+                    f"{boundary}, from {before:.2f} to {after:.2f}",
+                    learned.means["test"][key],
+                    one.means["test"][key],
+                    one.difference(learned, key),
+                )
+    claim, better, other = "beats_cross_entropy", LEARNED, ENTROPY
+    if is_biased:
+        chosen = next(iter(verdicts.values())).setting
+        claim, better, other = "biased_accuracy", chosen, LEARNED
+    first, second = (measured[n].means["test"]["accuracy"] for n in (better, other))
+    ends = measured[better].difference(measured[other], "accuracy")
+    found = {"accuracy": (first, second, ends)}
+    yield claims.by_scores(claim, f"{better} against {other}", found)
 
 
 def _mean(rows: Sequence[TradeOff], key: str) -> float | None:
@@ -445,7 +396,3 @@ def _number(value: Any) -> float | None:
 
 def _numbers(values: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(map(_number, values))
-
-
-def _text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

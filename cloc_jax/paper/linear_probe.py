@@ -9,7 +9,7 @@ how well neighbouring ranks can be told apart.
 import pathlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -30,20 +30,15 @@ from cloc_jax.training.trained_run import TrainedRun
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # scikit-learn's C
 
 
-class Fitted(NamedTuple):
-    """A logistic regression and how its regularisation was chosen."""
-
-    model: Pipeline
-    strength: float  # scikit-learn's C
-    accuracy: dict[float, float]  # on validation, by C
-
-
 def fit(
     features: Mapping[str, np.ndarray],
     labels: Mapping[str, np.ndarray],
     advance: Callable[[], None],
-) -> Fitted:
-    """The regression on "train" that is best on "val"; `advance` after each tried."""
+) -> tuple[Pipeline, dict[float, float]]:
+    """The regression on "train" that is best on "val", and validation accuracy by C.
+
+    `advance` is called after each that was tried.
+    """
     fitted: dict[float, Pipeline] = {}
     accuracy: dict[float, float] = {}
     for strength in STRENGTHS:
@@ -56,8 +51,7 @@ def fit(
             fitted[strength] = model.fit(features["train"], labels["train"])
         accuracy[strength] = float(model.score(features["val"], labels["val"]))
         advance()
-    chosen = max(accuracy, key=accuracy.__getitem__)
-    return Fitted(fitted[chosen], chosen, accuracy)
+    return fitted[max(accuracy, key=accuracy.__getitem__)], accuracy
 
 
 def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
@@ -74,33 +68,28 @@ def probe(config: ConfigDict, folder: pathlib.Path) -> dict[str, Any]:
         assert isinstance(source, KeptFeatures)
         features[name] = np.asarray(source.views[0])
     labels = {name: source.labels for name, source in dataset.splits.items()}
-    asked = [
-        metrics.boundary_names(dataset.ranks).index(b) for b in config.data.critical
-    ]
-    with track("logistic regressions", len(STRENGTHS) * (1 + len(asked))) as advance:
-        whole = fit(features, labels, advance)
-        alone = [
-            fit(features, {s: y > h for s, y in labels.items()}, advance) for h in asked
-        ]
-    predicted = whole.model.predict(features["test"])
-    test = metrics.ordinal_metrics(labels["test"], predicted, dataset.ranks)
+    known = metrics.boundary_names(dataset.ranks)
     boundaries = {}
-    for name, h, one in zip(config.data.critical, asked, alone, strict=True):
-        above = one.model.predict(features["test"])
-        boundaries[name] = {
-            "C": one.strength,
-            "crossing_rate": float(np.mean(above != (labels["test"] > h))),
-        }
+    steps = len(STRENGTHS) * (1 + len(config.data.critical))
+    with track("logistic regressions", steps) as advance:
+        model, accuracy = fit(features, labels, advance)
+        for name in config.data.critical:
+            h = known.index(name)
+            above = {split: of > h for split, of in labels.items()}
+            alone, _ = fit(features, above, advance)
+            wrong = alone.predict(features["test"]) != above["test"]
+            boundaries[name] = {"crossing_rate": float(np.mean(wrong))}
+    predicted = model.predict(features["test"])
+    test = metrics.ordinal_metrics(labels["test"], predicted, dataset.ranks)
     result = {
-        "C": whole.strength,
-        "val_accuracy": {str(c): a for c, a in whole.accuracy.items()},
+        "val_accuracy": {str(c): share for c, share in accuracy.items()},
         "test": test,
         "boundaries": boundaries,
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_sealed(folder / "probe.json", result)
     console.print(
-        f"logistic regression, C {whole.strength:g} by validation: test accuracy "
+        f"logistic regression, C {model[-1].C:g} by validation: test accuracy "
         f"{test['accuracy']:.3f}  MAE {test['mae']:.3f}  QWK {test['qwk'] or 0:.3f}"
     )
     for name, found in boundaries.items():

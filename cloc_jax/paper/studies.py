@@ -17,12 +17,13 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 
 if TYPE_CHECKING:  # who reads a study needs no code that trains runs
-    from cloc_jax.sweeps.plan import Options, Plan
+    from ml_collections import ConfigDict
+
+    from cloc_jax.sweeps.plan import Options, Plan, Setting
 
 REMEDY = "Move it away, or repeat the study."
 KINDS = ("control", "margins", "collapse")  # studies, by the names of files
 KEPT = "studies.json"  # evidence of several studies
-PICTURES = {"margins": "margin_study"}  # that are not called as their study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,23 +87,42 @@ def about(first: "Plan") -> dict[str, Any]:
 
 
 def train(
-    plans: "Sequence[Plan]", folder: pathlib.Path, options: "Options"
+    config: "ConfigDict",
+    settings: "Sequence[Setting]",
+    folder: pathlib.Path,
+    *,
+    seeds: int,
+    options: "Options",
 ) -> "dict[str, list[Plan]]":
-    """Trains and scores the runs that are not finished; all of them by setting."""
-    from cloc_jax.sweeps.sweep import train_runs
+    """Trains and scores the runs that are not finished; all of them by setting.
+
+    Args:
+      config: what all runs have in common; of CLOC, as others have no margins.
+      settings: what is compared.
+      folder: of the study; each run has its own below it.
+      seeds: runs per setting.
+      options: where and how the runs are trained.
+    """
+    from cloc_jax.sweeps import plan, sweep
     from cloc_jax.training import encoder
 
-    train_runs(plans, folder, options)
+    if config.method.name != "cloc":
+        raise ValueError(
+            f"method.name is {config.method.name!r}, which has no margins; use cloc. "
+            "Any method can be steered by `launch.py decide`."
+        )
+    plans = plan.plan_runs(config, settings, seeds=seeds)
+    sweep.train_runs(plans, folder, options)
     by_setting: dict[str, list[Plan]] = {}
-    for plan in plans:
-        if not RunFolder(folder / plan.name).metrics.exists():
+    for one in plans:
+        if not RunFolder(folder / one.name).metrics.exists():
             raise ValueError(
-                f"the run {folder / plan.name} did not finish, so the study has no "
+                f"the run {folder / one.name} did not finish, so the study has no "
                 "answer yet; what it printed above says why."
             )
         # What the weights decide is filled in, as training did it.
-        own = plan._replace(config=encoder.resolve(plan.config))
-        by_setting.setdefault(plan.setting, []).append(own)
+        own = one._replace(config=encoder.resolve(one.config))
+        by_setting.setdefault(one.setting, []).append(own)
     return by_setting
 
 
@@ -111,7 +131,7 @@ def finish(
     name: str,
     study: Study,
     first: "Plan",
-    draw: Callable[[pathlib.Path, Mapping[str, Any]], None] | None = None,
+    draw: Callable[[pathlib.Path, Mapping[str, Any]], None],
 ) -> None:
     """Writes a study, its picture, and the report of its first run, which shows it.
 
@@ -120,15 +140,19 @@ def finish(
       name: of KINDS.
       study: what it found.
       first: the run that stands for it.
-      draw: its picture, from the study as plain data; None for no picture.
+      draw: its picture, from the study as plain data.
     """
     from cloc_jax.report import evaluation
 
     plain = files.to_plain(study)
-    if draw:
-        draw(folder / f"{PICTURES.get(name, name)}.png", plain)
+    draw(folder / f"{name}.png", plain)
     files.write_sealed(folder / f"{name}.json", plain)
     evaluation.evaluate(first.config, RunFolder(folder / first.name))
     for text in (study.sentence, *study.notes):
         console.print(text, soft_wrap=True)
     console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)
+
+
+def piped(cells: Sequence[str]) -> str:
+    """A row of a table of Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

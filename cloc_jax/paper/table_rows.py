@@ -1,51 +1,68 @@
-"""The paper's tables: which runs stand in which row, beside what the paper printed.
+"""The paper's tables as data: their rows, and the setting of runs behind each of them.
 
-A row names settings of runs and scores of theirs. The interval of a difference holds
-other seeds and other test images of ours (see `scoring/intervals.py`); the paper's
-number is taken as it is, since it gives no spread.
+A row names settings of runs, scores of theirs, and what the paper printed for them.
+`tables` trains the settings that rows name, which `changes` turns into configurations,
+and shows the rows that have runs.
+
+A setting has one name whichever table asks for it, so its runs are trained once: the
+row CLOC of the comparison is the learned one of controllability. All runs lie side by
+side in one folder, so that a further table adds to them, and the same command goes on
+after an interruption.
 """
 
-import math
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from ml_collections import ConfigDict
 
+from cloc_jax.data import datasets
 from cloc_jax.paper.table_summaries import (
     BIASED,
     CONTROLLED,
     FINAL,
     METHODS,
+    OWN_VIEWS,
     PHASE_ONE,
-    Setting,
-    TableSummary,
 )
 from cloc_jax.report import published
-from cloc_jax.scoring import intervals, metrics
+from cloc_jax.runtime.console import console
+from cloc_jax.scoring import metrics
+from cloc_jax.sweeps.plan import Plan, Setting, folds_of, is_finished, plan_runs
+from cloc_jax.sweeps.sweep import check_same
 
 COMPARED = tuple(METHODS)[:10]
 BACKBONES = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
+HUB = "timm/{}.tv_in1k"  # weights of other backbones
 MANY_CLASSES = ("poe", "gol", "mwr", "cloc")
 MANY = 8  # ranks from which on a dataset counts as one of many classes
+# Of the images of the lower rank at the first critical boundary that the paper calls
+# the upper one, and the other way round.
+RAISED, LOWERED = 0.6, 0.3
 HOURS = "hours per 100 epochs"
 SCORES = {"accuracy": "Accuracy", "mae": "MAE"}
+NOTHING = dict.fromkeys(SCORES)  # what the paper has of other data
 
 
-class Place(NamedTuple):
-    """A score of a setting's runs, and what the paper has for it."""
+class Data(NamedTuple):
+    """What the rows of a table depend on."""
 
-    setting: str
-    score: str
-    paper: float | None = None
-    stage: str = FINAL
-    is_quoted: bool = False
+    dataset: str
+    ranks: Sequence[str]
+    critical: Sequence[str]  # boundaries
+    encoder: str
+    # The settings with fixed critical margins; by "" and BIASED.
+    controlled: Mapping[str, str]
 
 
 class Row(NamedTuple):
-    """One line of a table."""
+    """One line of a table: scores of a setting's runs, and what the paper has."""
 
     title: str
-    places: tuple[Place, ...]
+    setting: str
+    paper: Mapping[str, float | None]  # by score
+    stage: str = FINAL
+    is_quoted: bool = False
 
 
 class Table(NamedTuple):
@@ -53,100 +70,75 @@ class Table(NamedTuple):
 
     title: str
     about: str  # a sentence
-    columns: tuple[str, ...]  # a title per place of a row
-    # Of a dataset and the summary of its runs, if there are some; [] without rows.
-    rows: Callable[[str, TableSummary | None], list[Row]]
+    columns: tuple[str, ...]  # a title per score of a row
+    rows: Callable[[Data], list[Row]]  # [] where it says nothing of such data
 
 
-def _settings(summary: TableSummary | None) -> Mapping[str, Setting]:
-    return summary.settings if summary else {}
+# --- rows ---
 
 
-def _printed(name: str, dataset: str) -> Mapping[str, Any]:
+def _printed(name: str, data: Data) -> Mapping[str, Any]:
     """A table that the paper has of IDRiD alone."""
-    return published.tables()[name] if dataset == "idrid" else {}
+    return published.tables()[name] if data.dataset == "idrid" else {}
 
 
-def _scored(title: str, setting: str, paper: Mapping[str, Any], **more: Any) -> Row:
-    """Accuracy and MAE of a setting."""
-    places = (Place(setting, score, paper.get(score), **more) for score in SCORES)
-    return Row(title, tuple(places))
+def _scores(printed: Mapping[str, Any], data: Data) -> dict[str, float | None]:
+    """Accuracy and MAE of a row that the paper has of several datasets."""
+    return {score: printed.get(score, {}).get(data.dataset) for score in SCORES}
 
 
-def _of_dataset(printed: Mapping[str, Any], dataset: str) -> dict[str, Any]:
-    return {score: values.get(dataset) for score, values in printed.items()}
-
-
-def _comparison(dataset: str, summary: TableSummary | None) -> list[Row]:
-    settings = _settings(summary)
-    if dataset not in published.DATASETS and not settings:
-        return []
+def _comparison(data: Data) -> list[Row]:
     printed = published.tables()["comparison"]
     return [
-        _scored(
+        Row(
             title,
             method,
-            _of_dataset(printed.get(method, {}), dataset),
-            is_quoted=published.is_quoted(method, dataset),
+            _scores(printed.get(method, {}), data),
+            is_quoted=published.is_quoted(method, data.dataset),
         )
         for method, title in METHODS.items()
-        if method in COMPARED or method in settings
     ]
 
 
-def _controllability(dataset: str, summary: TableSummary | None) -> list[Row]:
-    printed = None
-    if dataset in published.DATASETS:
-        printed = published.of_dataset(dataset).control
-    names = metrics.boundary_names(summary.ranks) if summary else []
-    if printed and names and len(printed.learned) != len(names):
-        printed = None  # ranks of our own
-    critical = set(summary.critical) if summary else set()
-    learned: Sequence[float | None] = [None] * (len(names) + 1)
-    controlled = learned
-    if printed:
-        names = names or [f"C{h + 1}|C{h + 2}" for h in range(len(printed.learned))]
-        critical |= {names[h] for h in printed.critical}
-        learned = (*printed.learned, printed.learned_accuracy)
-        controlled = (*printed.controlled, printed.controlled_accuracy)
-    if not critical:
+def _controllability(data: Data) -> list[Row]:
+    if not data.critical:
         return []
-    second = summary.controlled.get("", CONTROLLED) if summary else CONTROLLED
-    titles = [f"{name} (critical)" if name in critical else name for name in names]
-    scores = [*(f"error {name}" for name in names), "accuracy"]
-    return [
-        Row(title, (Place("cloc", score, one), Place(second, score, other)))
-        for title, score, one, other in zip(
-            [*titles, "Accuracy"], scores, learned, controlled, strict=True
-        )
-    ]
-
-
-def _bias(dataset: str, summary: TableSummary | None) -> list[Row]:
-    settings = _settings(summary)
-    printed = _printed("biased_idrid", dataset)
-    if not printed and not any(name.startswith(BIASED) for name in settings):
-        return []
-    rows = [
-        _scored(title, BIASED + method, printed.get(method, {}))
-        for method, title in METHODS.items()
-        if method != "cloc" and (method in printed or BIASED + method in settings)
-    ]
-    fixed = (summary.controlled if summary else {}).get(BIASED, BIASED + CONTROLLED)
-    for title, setting, key in (
-        ("CLOC, learned margins", f"{BIASED}cloc", "cloc_learned"),
-        ("CLOC, critical margin fixed", fixed, "cloc_fixed"),
-    ):
-        rows.append(_scored(title, setting, printed.get(key, {})))
+    names = metrics.boundary_names(data.ranks)
+    found = published.find(data.dataset, len(data.ranks))
+    printed = found.control if found else None
+    rows = []
+    for h, name in enumerate([*names, "accuracy"]):
+        learned = controlled = None
+        if printed:
+            learned = (*printed.learned, printed.learned_accuracy)[h]
+            controlled = (*printed.controlled, printed.controlled_accuracy)[h]
+        score = name if name == "accuracy" else f"error {name}"
+        title = f"{name} (critical)" if name in data.critical else name
+        rows.append(Row(f"{title}, learned", "cloc", {score: learned}))
+        setting = data.controlled.get("", CONTROLLED)
+        rows.append(Row(f"{title}, controlled", setting, {score: controlled}))
     return rows
 
 
-def _ablations(dataset: str, summary: TableSummary | None) -> list[Row]:
-    if dataset not in published.DATASETS and not _settings(summary):
+def _bias(data: Data) -> list[Row]:
+    if not data.critical:
         return []
+    printed = _printed("biased_idrid", data)
+    fixed = data.controlled.get(BIASED, BIASED + CONTROLLED)
+    rows = [
+        (title, BIASED + method, method)
+        for method, title in METHODS.items()
+        if method != "cloc"
+    ]
+    rows.append(("CLOC, learned margins", f"{BIASED}cloc", "cloc_learned"))
+    rows.append(("CLOC, critical margin fixed", fixed, "cloc_fixed"))
+    return [Row(t, name, NOTHING | printed.get(key, {})) for t, name, key in rows]
+
+
+def _ablations(data: Data) -> list[Row]:
     printed = published.tables()["ablation"]
     return [
-        _scored(title, setting, _of_dataset(printed[key], dataset), stage=stage)
+        Row(title, setting, _scores(printed[key], data), stage)
         for key, title, setting, stage in (
             ("ones/phase2", "All margins 1, both phases", "cloc ones", FINAL),
             ("shared/phase1", "Shared margin, phase one", "cloc shared", PHASE_ONE),
@@ -157,57 +149,37 @@ def _ablations(dataset: str, summary: TableSummary | None) -> list[Row]:
     ]
 
 
-def _backbones(dataset: str, summary: TableSummary | None) -> list[Row]:
-    settings = _settings(summary)
-    printed = _printed("backbones_idrid", dataset)
-    if not printed and not any(f"cloc on {name}" in settings for name in BACKBONES):
-        return []
-    usual = summary.about.encoder if summary else "resnet50"
+def _backbones(data: Data) -> list[Row]:
+    printed = _printed("backbones_idrid", data)
     rows = []
     for name, title in BACKBONES.items():
-        # The name of a setting counts: those on the usual encoder may be missing.
-        own = f"cloc on {name}"
-        is_usual = name == usual and own not in settings
-        rows.append(_scored(title, "cloc" if is_usual else own, printed.get(name, {})))
+        setting = "cloc" if name == data.encoder else f"cloc on {name}"
+        rows.append(Row(title, setting, NOTHING | printed.get(name, {})))
     return rows
 
 
-def bin_setting(years: int) -> str:
-    """The setting of CLOC on CLAP2015 with classes of that many years."""
-    return "cloc" if years == 3 else f"cloc bin {years}"
-
-
-def _classes(dataset: str, summary: TableSummary | None) -> list[Row]:
+def _classes(data: Data) -> list[Row]:
+    if data.dataset != "clap2015":
+        shown = MANY_CLASSES if len(data.ranks) >= MANY else ()
+        return [Row(METHODS[method], method, {"mae": None}) for method in shown]
     rows = []
-    if dataset == "clap2015":
-        for bins in published.tables()["clap2015_bins"]:
-            years = f"{bins['bin']} {'year' if bins['bin'] == 1 else 'years'}"
-            place = Place(bin_setting(bins["bin"]), "mae", bins["mae"])
-            rows.append(Row(f"CLOC, {bins['classes']} classes of {years}", (place,)))
-        printed = published.tables()["clap2015_bin3"]
-        for method in MANY_CLASSES[:-1]:
-            title = f"{METHODS[method]}, classes of 3 years"
-            rows.append(Row(title, (Place(method, "mae", printed[method]),)))
-    elif summary and len(summary.ranks) >= MANY and "cloc" in summary.settings:
-        for method in MANY_CLASSES:
-            title = f"{METHODS[method]}, {len(summary.ranks)} classes"
-            rows.append(Row(title, (Place(method, "mae"),)))
+    for bins in published.tables()["clap2015_bins"]:
+        years = bins["bin"]
+        setting = "cloc" if years == 3 else f"cloc bin {years}"
+        title = f"CLOC, {bins['classes']} classes (data.bin={years})"
+        rows.append(Row(title, setting, {"mae": bins["mae"]}))
+    printed = published.tables()["clap2015_bin3"]
+    for method in MANY_CLASSES[:-1]:
+        title = f"{METHODS[method]}, data.bin=3"
+        rows.append(Row(title, method, {"mae": printed[method]}))
     return rows
 
 
-def _time(dataset: str, summary: TableSummary | None) -> list[Row]:
-    settings = _settings(summary)
-    printed = _printed("hours_100_epochs_idrid_rtx4090", dataset)
-    if not printed and not any(m in settings for m in METHODS):
-        return []
-    rows = [
-        Row(title, (Place(method, HOURS, printed.get(method)),))
-        for method, title in METHODS.items()
-        if method in printed or method in settings or method in COMPARED
-    ]
+def _time(data: Data) -> list[Row]:
+    printed = _printed("hours_100_epochs_idrid_rtx4090", data)
+    rows = [Row(title, m, {HOURS: printed.get(m)}) for m, title in METHODS.items()]
     for stage, key in (("phase one", "cloc_phase1"), ("phase two", "cloc_phase2")):
-        place = Place("cloc", HOURS, printed.get(key), stage=stage)
-        rows.append(Row(f"CLOC, {stage}", (place,)))
+        rows.append(Row(f"CLOC, {stage}", "cloc", {HOURS: printed.get(key)}, stage))
     return rows
 
 
@@ -222,8 +194,9 @@ TABLES = {
     "controllability": Table(
         "Controllability: learned against controlled margins",
         "Share of the images of two neighbouring ranks that are mistaken for each "
-        "other, with learned margins and with those of critical boundaries fixed.",
-        ("Learned margins", "Controlled margins"),
+        "other, with learned margins and with those of critical boundaries fixed. The "
+        "paper does not say to which value it fixed them.",
+        ("Mistaken share, or accuracy",),
         _controllability,
     ),
     "bias": Table(
@@ -257,70 +230,126 @@ TABLES = {
 }
 
 
-# --- cells ---
+# --- settings ---
 
 
-class Cell(NamedTuple):
-    """A score: the paper's, ours, and their difference."""
-
-    place: Place
-    mean: float | None = None  # ours, over runs
-    std: float | None = None
-    runs: int = 0
-    difference: float | None = None
-    ends: tuple[float, float] | None = None  # of its interval
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether the interval leaves out no difference at all."""
-        return self.ends is not None and not self.ends[0] <= 0 <= self.ends[1]
+def method_of(setting: str) -> str:
+    """The method of a setting, of its name."""
+    return setting.removeprefix(BIASED).partition(" ")[0]
 
 
-def cell(place: Place, summary: TableSummary | None) -> Cell:
-    """The cell of a place; without runs it holds the paper's number alone."""
-    setting = summary.settings.get(place.setting) if summary else None
-    if not setting:
-        return Cell(place)
-    if place.score == HOURS:
-        return _filled(place, _hours(setting, place.stage))
-    scored = [
-        (score, run.fold)
-        for run in setting.runs
-        if (score := run.scores.get(place.stage, {}).get(place.score)) is not None
-    ]
-    if not scored:
-        return Cell(place)
-    scores, folds = zip(*scored, strict=True)
-    apart = intervals.mean_by_fold(scores, folds)
-    filled = _filled(place, scores)._replace(mean=float(np.mean(apart)))
-    if place.paper is None:
-        return filled
-    variance = 0.0
-    if setting.images_variance is not None:
-        of_stage = setting.images_variance.get(place.stage, {})
-        variance = of_stage.get(place.score, math.nan)
-    low, high = intervals.of_run_mean(apart, variance)
-    filled = filled._replace(difference=float(np.mean(apart)) - place.paper)
-    if not math.isfinite(low):
-        return filled
-    return filled._replace(ends=(low - place.paper, high - place.paper))
+def changes(
+    setting: str, config: ConfigDict, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a setting changes in the configuration of its dataset, by dotted name.
+
+    Args:
+      setting: as rows name it.
+      config: of the dataset.
+      given: changes of the setting's method that were asked for.
+    """
+    ranks = datasets.ranks_of(config.data.name, config.data.to_dict())
+    boundaries = metrics.boundary_names(ranks)
+    critical = list(config.data.critical)
+    method = method_of(setting)
+    changed: dict[str, Any] = {"method.name": method}
+    if config.encoder.views > 1 and method in OWN_VIEWS:
+        augment = config.method[method].get("augment")  # DINO has no other way
+        if given.get(f"method.{method}.augment", augment) != "default":
+            changed["encoder.views"] = 1  # new images each time
+    changed |= given
+    if setting.startswith(BIASED):
+        critical = critical[:1]
+        h = boundaries.index(critical[0])
+        low, high = ranks[h], ranks[h + 1]
+        wrong = (f"{low}>{high}:{RAISED}", f"{high}>{low}:{LOWERED}")
+        changed["data.relabel"] = wrong
+    match setting.removeprefix(BIASED).split()[1:]:
+        case ["controlled", value]:
+            changed["method.cloc.margins"] = tuple(
+                float(value) if name in critical else "learn" for name in boundaries
+            )
+        case ["ones"]:
+            changed["method.cloc.margins"] = 1.0
+        case ["shared"]:
+            changed["method.cloc.margins"] = "shared"
+        case ["on", name]:
+            changed["encoder.name"] = name
+            changed["encoder.weights"] = HUB.format(name)
+        case ["bin", years]:
+            changed["data.bin"] = int(years)
+    return changed
 
 
-def _filled(place: Place, values: Sequence[float]) -> Cell:
-    if not values:
-        return Cell(place)
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Cell(place, float(np.mean(values)), std, len(values))
+# --- runs ---
 
 
-def _hours(setting: Setting, stage: str) -> list[float]:
-    """For 100 epochs of each stage, or of one of them; machines differ."""
-    spent = [
-        [
-            one.seconds / one.epochs * 100 / 3600
-            for one in run.stages
-            if one.epochs and stage in (FINAL, one.title)
-        ]
-        for run in setting.runs
-    ]
-    return [sum(hours) for hours in spent if hours]
+class Request(NamedTuple):
+    """What the command asks for."""
+
+    only: Sequence[str]  # tables
+    configs: Mapping[str, ConfigDict]  # by dataset
+    methods: Sequence[str]
+    seeds: int
+    protocol: str
+    folds: str = "all"  # of datasets that have some
+    margins: Sequence[float | int] = (1.0,)  # of critical boundaries when controlled
+    # Settings by dataset and method, as "koa/dino".
+    changes: Mapping[str, Mapping[str, Any]] = {}
+
+
+def plan(request: Request) -> list[Plan]:
+    """The runs of all tables and datasets, identical ones once.
+
+    Workers resolve them: weights that cannot be had are then a failure of their runs
+    alone.
+    """
+    plans = []
+    for dataset, config in request.configs.items():
+        layout = datasets.LAYOUTS.get(dataset)
+        folds = request.folds if layout and layout.protocol.folds else ""
+        for one in plan_runs(
+            config,
+            _settings(request, dataset, config),
+            seeds=request.seeds,
+            folds=folds_of(dataset, folds),
+        ):
+            plans.append(one._replace(name=f"{dataset},{request.protocol},{one.name}"))
+    return plans
+
+
+def _settings(request: Request, dataset: str, config: ConfigDict) -> list[Setting]:
+    """Of all tables that are asked for on one dataset, each once."""
+    # A frozen encoder leaves methods nothing to train that have views of their own.
+    skipped = OWN_VIEWS if config.encoder.frozen else ()
+    names: dict[str, None] = {}
+    for value in request.margins:
+        name = f"{CONTROLLED} {value:g}"
+        data = Data(
+            dataset,
+            datasets.ranks_of(config.data.name, config.data.to_dict()),
+            config.data.critical,
+            config.encoder.name,
+            {"": name, BIASED: BIASED + name},
+        )
+        for table in request.only:
+            for row in TABLES[table].rows(data):
+                names[row.setting] = None
+    settings = []
+    for name in names:
+        method = method_of(name)
+        if method in request.methods and method not in skipped:
+            given = request.changes.get(f"{dataset}/{method}", {})
+            settings.append(Setting(name, changes(name, config, given)))
+    return settings
+
+
+def dry_run(plans: Sequence[Plan], folder: pathlib.Path) -> None:
+    """Prints the runs, and which of them are finished."""
+    finished = 0
+    for one in plans:
+        check_same(folder, one)
+        is_done = is_finished(folder, one)
+        finished += is_done
+        console.print(f"{one.name}: {'finished' if is_done else 'to train'}")
+    console.print(f"{len(plans)} runs, {finished} finished, in {folder}")

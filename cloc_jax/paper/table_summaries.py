@@ -2,14 +2,13 @@
 
 A summary holds scores, their variance over test images, epochs and times, and what the
 runs were: enough to write the page again, without images, weights or predictions.
-Summaries of runs that were trained on several machines can be merged.
 """
 
 import dataclasses
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -43,24 +42,12 @@ METHODS = {
 # Methods that augment images in their own way unless told otherwise, so that kept views
 # are of no use.
 OWN_VIEWS = ("rnc", "simclr", "supcon", "dino")
+SUMMARIES = "summaries"  # folder beside the runs
 BIASED = "biased "  # before the name of a setting: with biased training labels
 CONTROLLED = "cloc controlled"  # the critical margins are fixed, others learned
 PHASE_ONE, FINAL = "phase_one", "final"  # stages that runs are scored after
 SCORES = ("accuracy", "mae", "qwk", "one_off_accuracy", "macro_mae")
 Scores = dict[str, float | None]  # by name, such as "accuracy" and "error 1|2"
-
-
-@dataclasses.dataclass(frozen=True)
-class ListedRun:
-    """A run of the tables, as the list of runs in their folder has it."""
-
-    name: str
-    setting: str
-    seed: int
-    fold: int | None
-    dataset: str
-    protocol: str
-    command: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,17 +78,14 @@ class Setting:
 
     runs: tuple[Run, ...]
     encoder: str
-    views: int
     max_epochs: int
     # What summaries of the first runs do not say has a default.
     dtype: str = "float32"
-    batch_size: int | None = None
     device: str = ""
-    commands: tuple[str, ...] = ()
     together: int = 1  # runs that were trained as one program, and timed together
     # Of the mean over runs by stage and score; None with folds, whose images differ.
     images_variance: dict[str, dict[str, float]] | None = None
-    # Of the difference to the setting that is named as "with", by score.
+    # Of the difference to CLOC with the same labels, by score; None if it is not known.
     paired_variance: dict[str, Any] | None = None
 
 
@@ -112,12 +96,9 @@ class About:
     encoder: str
     is_frozen: bool
     trainable_from: str
-    views: int
     size: tuple[int, ...]
-    equalize: bool
     merge_val: bool
     images: dict[str, int]
-    batch_size: int
     max_epochs: int
     device: str
 
@@ -132,25 +113,9 @@ class TableSummary:
     ranks: tuple[str, ...]
     critical: tuple[str, ...]
     about: About
-    controlled: dict[str, str]  # by "" and BIASED: see `chosen_control`
+    controlled: dict[str, str]  # by "" and BIASED: see `_chosen_control`
     settings: dict[str, Setting]
     unfinished: dict[str, str]  # why, by the name of the run
-
-    @property
-    def title(self) -> str:
-        """By which its file is called."""
-        return f"{self.dataset}-{self.protocol}"
-
-    def variance_of_pair(self, first: str, second: str) -> Mapping[str, Any]:
-        """Variance of the difference of two settings, by score; {} if unknown.
-
-        One of the two is what all others are held against, so the other has it.
-        """
-        for name, other in ((first, second), (second, first)):
-            paired = self.settings[name].paired_variance or {}
-            if paired.get("with") == other:
-                return paired
-        return {}
 
 
 # --- files ---
@@ -185,216 +150,118 @@ def write_summaries(found: Iterable[TableSummary], folder: pathlib.Path) -> None
     """Writes each summary as <dataset>-<protocol>.json."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in found:
-        path = folder / f"{one.title}.json"
+        path = folder / f"{one.dataset}-{one.protocol}.json"
         files.write_sealed(path, files.to_plain(one))
-
-
-# --- several machines ---
-
-
-def merge(found: Iterable[TableSummary]) -> list[TableSummary]:
-    """One summary for each dataset and protocol, with the settings of all of them.
-
-    ValueError where they cannot stand in one table: other images or another encoder, or
-    other runs of the same setting.
-    """
-    merged: dict[str, TableSummary] = {}
-    for one in found:
-        before = merged.get(one.title)
-        merged[one.title] = _both(before, one) if before else one
-    return list(merged.values())
-
-
-# In which runs of one dataset and protocol have to agree.
-_SAME = (
-    *("ranks", "critical", "encoder", "is_frozen", "trainable_from"),
-    *("size", "equalize", "merge_val", "images"),
-)
-
-
-def _both(first: TableSummary, second: TableSummary) -> TableSummary:
-    _check_same_data(first, second)
-    settings = _with_commands(first)
-    for name, setting in _with_commands(second).items():
-        before = settings.get(name, setting)
-        if _found(before) != _found(setting):
-            raise ValueError(
-                f"{first.title}: the summaries have other runs of {name!r}, of which "
-                "the mean cannot be told without the runs themselves. Give only one "
-                "folder with a summary that has this setting."
-            )
-        # Only a summary with CLOC's runs knows what is paired with them.
-        settings[name] = before if before.paired_variance else setting
-    finished = {
-        run_name(first.dataset, first.protocol, name, run.seed, run.fold)
-        for name, setting in settings.items()
-        for run in setting.runs
-    }
-    left = first.unfinished | second.unfinished
-    return dataclasses.replace(
-        first,
-        commands=tuple(dict.fromkeys((*first.commands, *second.commands))),
-        controlled=chosen_control(settings, first.critical),
-        settings=settings,
-        unfinished={run: why for run, why in left.items() if run not in finished},
-    )
-
-
-def _with_commands(summary: TableSummary) -> dict[str, Setting]:
-    return {
-        name: dataclasses.replace(one, commands=one.commands or summary.commands)
-        for name, one in summary.settings.items()
-    }
-
-
-def _check_same_data(first: TableSummary, second: TableSummary) -> None:
-    one, other = ({**vars(s), **vars(s.about)} for s in (first, second))
-    for name in _SAME:
-        if one[name] != other[name]:
-            raise ValueError(
-                f"{first.title}: {name} is {one[name]} in one summary and "
-                f"{other[name]} in another, so that they cannot stand in one table."
-            )
-
-
-def _found(setting: Setting) -> list[tuple[Any, ...]]:
-    """What its runs found; times differ by machine."""
-    runs = sorted(setting.runs, key=lambda run: (run.seed, run.fold or 0))
-    return [(r.seed, r.fold, r.scores, r.val, r.margins) for r in runs]
-
-
-def run_name(
-    dataset: str, protocol: str, setting: str, seed: int, fold: int | None
-) -> str:
-    """The name of the folder of a run."""
-    from cloc_jax.sweeps import plan  # late: readers of summaries need no runs
-
-    return f"{dataset},{protocol},{plan.run_name(setting, seed, fold)}"
-
-
-def chosen_control(
-    settings: Mapping[str, Setting], critical: Sequence[str]
-) -> dict[str, str]:
-    """Of the margins that were tried the one with the fewest errors on validation.
-
-    Args:
-      settings: by name.
-      critical: boundaries; with biased labels only the first has a fixed margin.
-    """
-    chosen = {}
-    for kind, at in (("", critical), (BIASED, critical[:1])):
-        tried = [name for name in settings if name.startswith(kind + CONTROLLED)]
-
-        def errors(name: str, at: Sequence[str] = at) -> tuple[float, float]:
-            runs = [run.val for run in settings[name].runs]
-            rates = [run[f"error {b}"] or 0.0 for run in runs for b in at]
-            accuracy = np.mean([run["accuracy"] or 0.0 for run in runs])
-            return float(np.mean(rates)), -float(accuracy)
-
-        if tried:
-            chosen[kind] = min(tried, key=errors)
-    return chosen
 
 
 # --- from runs ---
 
 
-@dataclasses.dataclass(frozen=True)
-class _Finished:
+class _Finished(NamedTuple):
     """A finished run and what it wrote."""
 
-    listed: ListedRun
     results: results.RunResults
     config: ConfigDict
     test: predictions.Predictions
     images: dict[str, int]  # by split
 
 
-def summarize(
-    folder: pathlib.Path, runs: Sequence[ListedRun], failed: Mapping[str, str]
-) -> TableSummary | None:
-    """The summary of runs of one dataset and protocol; None where none is finished.
+def summarize(folder: pathlib.Path, command: str = "") -> list[TableSummary]:
+    """Of every dataset and protocol that a folder has finished runs of.
 
     Args:
-      folder: of the runs.
-      runs: that were started.
-      failed: why runs did not finish, by name.
+      folder: of runs that are called DATASET,PROTOCOL,SETTING,seed=N.
+      command: that trained some of them; it is listed behind those before it.
     """
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    for path in sorted(folder.glob("*,*,*,seed=*")):
+        dataset, protocol, *_ = path.name.split(",")
+        groups.setdefault((dataset, protocol), []).append(RunFolder(path))
+    made = []
+    for (dataset, protocol), runs in groups.items():
+        before = folder / SUMMARIES / f"{dataset}-{protocol}.json"
+        commands = read_summary(before).commands if before.exists() else ()
+        if command:
+            commands = tuple(dict.fromkeys((*commands, command)))
+        if summary := _summary(dataset, protocol, runs, commands):
+            made.append(summary)
+    return made
+
+
+def _summary(
+    dataset: str, protocol: str, runs: Sequence[RunFolder], commands: tuple[str, ...]
+) -> TableSummary | None:
     finished: dict[str, list[_Finished]] = {}
     unfinished = {}
     for run in runs:
-        if RunFolder(folder / run.name).metrics.exists():
-            finished.setdefault(run.setting, []).append(_read(folder, run))
+        name = run.path.name
+        if run.metrics.exists():
+            setting = name.split(",")[2].replace("_", " ")
+            finished.setdefault(setting, []).append(_read(run))
         else:
-            reason = failed.get(run.name, "not trained yet")
+            reason = run.read_failure() or "not trained yet"
             # Summaries are passed on; folders of this machine are not.
-            unfinished[run.name] = re.sub(r"(?<![\w:/.])/[^\s:]*/", "…/", reason)
+            unfinished[name] = re.sub(r"(?<![\w:/.])/[^\s:]*/", "…/", reason)
     if not finished:
         return None
+    # Some settings differ in their encoder or ranks; CLOC's own say what is usual.
+    usual = min(finished, key=lambda name: (name != "cloc", name not in METHODS))
+    first = finished[usual][0]
     settings = {}
     for name, own in finished.items():
-        reference = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
-        paired = {}
-        if name != reference and reference in finished:
-            paired = _paired_variance(own, finished[reference])
-        settings[name] = _setting(
-            own, {"with": reference, **paired} if paired else None
-        )
-    first = finished[_typical(settings)][0]
-    commands = [one.listed.command for own in finished.values() for one in own]
+        cloc = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
+        paired = None
+        if name != cloc and cloc in finished:
+            paired = _paired_variance(own, finished[cloc])
+        settings[name] = _setting(own, paired)
     return TableSummary(
-        dataset=runs[0].dataset,
-        protocol=runs[0].protocol,
-        commands=tuple(dict.fromkeys(commands)),
+        dataset=dataset,
+        protocol=protocol,
+        commands=commands,
         ranks=tuple(first.results.ranks),
         critical=tuple(first.results.critical),
         about=_about(first),
-        controlled=chosen_control(settings, first.results.critical),
+        controlled=_chosen_control(settings, first.results.critical),
         settings=settings,
         unfinished=unfinished,
     )
 
 
-def _read(folder: pathlib.Path, listed: ListedRun) -> _Finished:
-    run = RunFolder(folder / listed.name)
+def _read(run: RunFolder) -> _Finished:
     found = results.read_results(run)
     tested = predictions.read(run.path, found)["test"]
     config = ConfigDict(run.read_config())
-    return _Finished(listed, found, config, tested, run.read_dataset()["images"])
+    return _Finished(found, config, tested, run.read_dataset()["images"])
 
 
-def _typical(settings: Iterable[str]) -> str:
-    """The setting that is most like the others: CLOC, else another method.
-
-    Some differ in their encoder, views or ranks, and the order in which settings were
-    trained is chance.
-    """
-
-    def unlike(name: str) -> tuple[bool, ...]:
-        method = name.removeprefix(BIASED)
-        return (
-            method != "cloc",
-            method not in METHODS or method in OWN_VIEWS,
-            method not in METHODS,
-        )
-
-    return min(settings, key=unlike)
+def _chosen_control(
+    settings: Mapping[str, Setting], critical: Sequence[str]
+) -> dict[str, str]:
+    """Of the margins that were tried the one with the fewest errors on validation."""
+    chosen = {}
+    # With biased labels only the first critical boundary has a fixed margin.
+    for kind, at in (("", critical), (BIASED, critical[:1])):
+        errors = {
+            name: [run.val[f"error {b}"] or 0.0 for run in one.runs for b in at]
+            for name, one in settings.items()
+            if name.startswith(kind + CONTROLLED)
+        }
+        if errors:
+            chosen[kind] = min(errors, key=lambda name: np.mean(errors[name]))
+    return chosen
 
 
 def _setting(runs: Sequence[_Finished], paired: dict[str, Any] | None) -> Setting:
     config = runs[0].config
     devices = {run.results.environment["device"] for run in runs}
     # With folds the runs have other test images each: their spread says it all.
-    has_same_images = len({run.listed.fold for run in runs}) == 1
+    has_same_images = len({run.config.data.fold for run in runs}) == 1
     return Setting(
         runs=tuple(_run(run) for run in runs),
         encoder=config.encoder.name,
-        views=config.encoder.views,
         max_epochs=config.train.max_epochs,
         dtype=config.encoder.dtype,
-        batch_size=config.train.batch_size,
         device=" and ".join(sorted(devices)),
-        commands=tuple(dict.fromkeys(run.listed.command for run in runs)),
         images_variance=_images_variance(runs) if has_same_images else None,
         paired_variance=paired,
     )
@@ -415,8 +282,8 @@ def _run(run: _Finished) -> Run:
             for stage in found.stages
         ),
         margins=found.margins,
-        seed=run.listed.seed,
-        fold=run.listed.fold,
+        seed=run.config.seed,
+        fold=run.config.data.fold,
         violated=found.violated,
     )
 
@@ -435,12 +302,9 @@ def _about(run: _Finished) -> About:
         encoder=encoder.name,
         is_frozen=encoder.frozen,
         trainable_from=encoder.trainable_from,
-        views=encoder.views,
         size=tuple(data.size),
-        equalize=data.equalize,
         merge_val=data.merge_val,
         images=run.images,
-        batch_size=run.config.train.batch_size,
         max_epochs=run.config.train.max_epochs,
         device=run.results.environment["device"],
     )
@@ -469,16 +333,16 @@ def _images_variance(runs: Sequence[_Finished]) -> dict[str, dict[str, float]]:
 
 def _paired_variance(
     runs: Sequence[_Finished], reference: Sequence[_Finished]
-) -> dict[str, float]:
+) -> dict[str, float] | None:
     """Of the difference of two settings' means, by score.
 
-    {} where their ranks or test images are not the same, as with other bins or folds.
+    None where their ranks or test images are not the same, as with other bins or folds.
     """
     first = runs[0]
     for run in (*runs, *reference):
         is_same = run.results.ranks == first.results.ranks
         if not is_same or run.test.items != first.test.items:
-            return {}
+            return None
     own, other = _final_parts(runs), _final_parts(reference)
     return _variances(
         {

@@ -36,7 +36,7 @@ from cloc_jax.sweeps.plan import (
 LOCAL = Options()
 LISTED = "sweep.json"
 # What lies beside runs; the last are of `tables`, which are there without any run.
-BESIDE = {"trunk", executors.COMMANDS, "listed", "summaries", "tables.md"}
+BESIDE = {"trunk", executors.COMMANDS, "summaries", "tables.md"}
 PACKAGES = {"local": "cloc_jax", "slurm": "submitit", "ray": "ray"}  # by engine
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")

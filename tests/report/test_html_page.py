@@ -231,7 +231,7 @@ STUDY = {
     ("file", "picture"),
     [
         ("control.json", "control.png"),
-        ("margins.json", "margin_study.png"),
+        ("margins.json", "margins.png"),
         ("collapse.json", "collapse.png"),
     ],
 )

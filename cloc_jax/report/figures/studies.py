@@ -237,13 +237,13 @@ def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
 
     The colour says which boundary it is.
     """
-    settings: Mapping[str, Any] = study["settings"]
+    settings: Mapping[str, Any] = study["courses"]
     names: Sequence[str] = study["boundaries"]
     colours = style.rank_colours(len(names))
     figure = style.new_figure(3.1 * len(settings), 3.9)
     panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-    for axes, (title, found) in zip(panels, settings.items(), strict=True):
-        for seed, course in enumerate(found["courses"]):
+    for axes, (title, courses) in zip(panels, settings.items(), strict=True):
+        for seed, course in enumerate(courses):
             values = np.array(course)
             for h, name in enumerate(names):
                 axes.plot(
