@@ -5,8 +5,14 @@ import random
 
 import numpy as np
 
-from cloc_jax.paper import table_rows
-from cloc_jax.paper.table_summaries import About, Run, Setting, Stage, TableSummary
+from cloc_jax.paper.table_summaries import (
+    COMPARED,
+    About,
+    Run,
+    Setting,
+    Stage,
+    TableSummary,
+)
 from cloc_jax.report import published
 from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics, predictions, results
@@ -98,7 +104,7 @@ def full(dataset="idrid", protocol="partial", *, fields=None, **about):
     """A summary in which every table has runs."""
     printed = published.tables()["comparison"]
     settings = {}
-    for method in table_rows.COMPARED:
+    for method in COMPARED:
         paper = printed.get(method, printed["cloc"])
         accuracy, mae = (paper[s].get(dataset, 0.6) for s in ("accuracy", "mae"))
         phases = 2 if method == "cloc" else 1

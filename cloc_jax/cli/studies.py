@@ -213,14 +213,13 @@ def tables(
     folds: str = "all",
     dry_run: bool = False,
     from_: Folder = "",
-    to: Folder = "",
     processes: Processes = ALONE,
     engine: Engine = LOCAL,
 ) -> int:
     """The paper's tables beside runs here: train what is missing, write the page.
 
     Args:
-      run: folder of all runs, and of summaries/
+      run: folder of all runs, of summaries/ and of tables.md
       only: some of comparison, controllability, bias, ablations, backbones, classes,
         time; all by default
       data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
@@ -235,15 +234,14 @@ def tables(
         validation data choose one
       folds: of adience and hid: all, or such as 0,3
       dry_run: only say which runs there are, and which are finished
-      from_: train nothing; make the page from the summaries in this folder
-      to: folder of tables.md; that of --run by default, or that of --from
+      from_: train nothing; make the page in --run from the summaries in this folder
     """
     from cloc_jax.cli import tables as paper_tables  # light: its runs load JAX
     from cloc_jax.paper import studies, table_rows, table_summaries
 
     if from_:
         found = table_summaries.read_summaries(pathlib.Path(from_))
-        paper_tables.write_page(found, pathlib.Path(to or from_))
+        paper_tables.write_page(found, pathlib.Path(run))
         return 0
     request = paper_tables.request(
         settings,
@@ -270,7 +268,7 @@ def tables(
             failed = sweep.train_runs(plans, place, options, is_open=True)
     made = table_summaries.summarize(place, studies.command())
     table_summaries.write_summaries(made, place / table_summaries.SUMMARIES)
-    paper_tables.write_page(made, pathlib.Path(to or place))
+    paper_tables.write_page(made, place)
     return 1 if failed else 0
 
 
@@ -285,7 +283,7 @@ def claims(run: Folder = "runs", to: File = "claims.md") -> int:
 
     target = pathlib.Path(to)
     count = claims.write_claims(pathlib.Path(run), target)
-    print(f"{count} {'study' if count == 1 else 'studies'}, written to {target}")
+    print(f"{count} files of studies and tables read, {target} written")
     return 0
 
 

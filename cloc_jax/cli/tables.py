@@ -44,14 +44,14 @@ def request(
     for flag, given, known in (
         ("--only", only, list(table_rows.TABLES)),
         ("--data", data, datasets()),
-        ("--methods", methods, list(table_summaries.METHODS)),
+        ("--methods", methods, table_summaries.METHODS),
     ):
         if unknown := [name for name in given if name not in known]:
             raise ValueError(
                 f"{flag} names {', '.join(unknown)}; give some of {', '.join(known)} "
                 "with commas between them."
             )
-    data, methods = data or PAPERS, methods or table_rows.COMPARED
+    data, methods = data or PAPERS, methods or table_summaries.COMPARED
     places = [text.replace("=", ":data.root=", 1) for text in roots]
     asked = _changes([*changes, *places], data, methods)
     configs = {}

@@ -13,24 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloc_jax.paper import table_summaries
-from cloc_jax.paper.studies import (
-    KEPT,
-    KINDS,
-    REMEDY,
-    Evidence,
-    KeptStudies,
-    Study,
-    piped,
-)
-from cloc_jax.paper.table_summaries import (
-    BIASED,
-    FINAL,
-    METHODS,
-    PHASE_ONE,
-    About,
-    TableSummary,
-)
+from cloc_jax.paper import studies, table_summaries
+from cloc_jax.paper.studies import Evidence, Study
+from cloc_jax.paper.table_summaries import BIASED, FINAL, PHASE_ONE, TableSummary
 from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals
 from cloc_jax.scoring.intervals import Interval
@@ -41,65 +26,60 @@ HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
 HEAD = ["Data", "Seeds", "Tried", "Found", "Verdict", "Command"]
 
 
-class Claim(NamedTuple):
-    """Something the paper says, in our words."""
-
-    text: str
-    where: str  # in the paper
-
-
+# What the paper says, in our words, and where.
 CLAIMS = {
-    "outperforms": Claim(
+    "outperforms": (
         "CLOC outperforms existing methods for ordinal classification.",
         "Abstract, Table 1",
     ),
-    "neighbour_errors": Claim(
+    "neighbour_errors": (
         "A larger margin fixed at a critical boundary lowers the share of neighbours "
         "mistaken for each other there.",
         "Abstract (controllability), Table 2",
     ),
-    "crossings": Claim(
+    "crossings": (
         "The same, counting every image on the wrong side of the boundary.",
         "our reading; the paper counts neighbours only",
     ),
-    "beats_cross_entropy": Claim(
+    "beats_cross_entropy": (
         "CLOC with learned margins is more accurate than cross-entropy.",
         "not asked there; Table 1 has no cross-entropy",
     ),
-    "biased_outperforms": Claim(
+    "biased_outperforms": (
         "Trained on biased labels, CLOC is more accurate than other methods.",
         "Abstract (less overfitting to biases), Robustness to biases",
     ),
-    "biased_accuracy": Claim(
+    "biased_accuracy": (
         "With biased training labels a fixed critical margin is more accurate than "
         "learned margins.",
         "Robustness to biases",
     ),
-    "biased_crossings": Claim(
+    "biased_crossings": (
         "With biased training labels it makes fewer errors at that boundary.",
         "Robustness to biases",
     ),
-    "own_margins": Claim(
+    "own_margins": (
         "A margin for each boundary is better than one for all, learned or 1.",
         "Ablations",
     ),
-    "two_phases": Claim(
-        "Phase two, with frozen margins, improves on phase one.", "Ablations"
+    "two_phases": (
+        "Phase two, with frozen margins, improves on phase one.",
+        "Ablations",
     ),
-    "margins_differ": Claim(
+    "margins_differ": (
         "Learned margins differ from boundary to boundary because of the data.",
         "Abstract (interpretability)",
     ),
-    "separability": Claim(
+    "separability": (
         "Learned margins tell how separable neighbouring ranks are.",
         "Abstract (interpretability), Discussion",
     ),
-    "true_gaps": Claim(
+    "true_gaps": (
         "What is learned about the distance of ranks follows the true gaps, and not "
         "only the sizes of the ranks.",
         "not asked there; on drawn knees the truth is known",
     ),
-    "closer_gaps": Claim(
+    "closer_gaps": (
         "Gaps between the thresholds of a cumulative link model are closer to the true "
         "ones than CLOC's margins.",
         "not asked there; on drawn knees the truth is known. Errors are multiples of "
@@ -108,7 +88,7 @@ CLAIMS = {
         "without it. Where permuted labels give the same, neither follows more than "
         "the sizes of the ranks",
     ),
-    "precautions": Claim(
+    "precautions": (
         "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
         "Figure on precautions",
     ),
@@ -119,12 +99,7 @@ CLAIMS = {
 
 
 def verdict_on(ends: Interval, *, is_lower_better: bool) -> str:
-    """The verdict on a difference that the claim says is an improvement.
-
-    Args:
-      ends: of the 95% interval of the difference.
-      is_lower_better: whether a negative difference is the improvement.
-    """
+    """The verdict on a difference, of its 95% interval, that a claim calls better."""
     if not (ends.low > 0 or ends.high < 0):  # also where there is no interval
         return OPEN
     return HOLDS if (ends.high < 0) == is_lower_better else FAILS
@@ -171,10 +146,10 @@ def of_tables(summary: TableSummary) -> Iterator[Evidence]:
     other seeds and other test images (`cloc_jax.scoring.intervals`), with the
     images paired where one machine has trained both settings.
     """
-    others = [method for method in METHODS if method != "cloc"]
+    others = [method for method in table_summaries.METHODS if method != "cloc"]
     rivals = [method for method in others if method != "ce"]
     pairs = [
-        (claim, f"{kind}cloc", kind + method, f"CLOC against {METHODS[method]}")
+        (claim, f"{kind}cloc", kind + method, f"CLOC against {method.upper()}")
         for claim, kind, methods in (
             ("outperforms", "", rivals),
             ("beats_cross_entropy", "", ["ce"]),
@@ -301,18 +276,16 @@ class Row(NamedTuple):
 
 
 def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
-    """Writes the page from all studies that it finds; returns how many there were.
+    """Writes the page from all studies and summaries in a folder and below it.
 
-    Args:
-      folder: studies and summaries of tables are looked for in it and below.
-      target: the page.
+    Returns how many files there were.
     """
     rows: list[Row] = []
     count = 0
     for path in sorted(folder.rglob("*.json")):
         if table_summaries.is_summary(path):
             rows += _rows_of_tables(table_summaries.read_summary(path))
-        elif path.name == KEPT or path.stem in KINDS:
+        elif path.name == studies.KEPT or path.stem in studies.KINDS:
             rows += _rows_of_studies(path)
         else:
             continue
@@ -328,16 +301,16 @@ def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
 
 
 def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
-    plain = files.read_sealed(path, remedy=REMEDY)
+    plain = files.read_sealed(path, remedy=studies.REMEDY)
     try:
-        if path.name != KEPT:
+        if path.name != studies.KEPT:
             plain = {"studies": [plain]}
-        for study in files.from_plain(KeptStudies, plain).studies:
+        for study in files.from_plain(studies.KeptStudies, plain).studies:
             data = _data(study.dataset, study)
             for evidence in study.evidence:
                 yield Row(evidence, data, study.seeds, (study.command,))
     except ValueError as error:
-        raise files.Damaged(path, str(error), REMEDY) from None
+        raise files.Damaged(path, str(error), studies.REMEDY) from None
 
 
 def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:
@@ -367,22 +340,24 @@ def _page(rows: Sequence[Row]) -> str:
     ]
     commands = dict.fromkeys(command for row in rows for command in row.commands)
     numbers = {command: n for n, command in enumerate(commands, 1)}
-    for key, claim in CLAIMS.items():
-        lines += [f"## {claim.text}", "", f"Paper: {claim.where}.", ""]
+    for claim, (text, where) in CLAIMS.items():
+        lines += [f"## {text}", "", f"Paper: {where}.", ""]
         table = [HEAD, ["---"] * len(HEAD)]
         for evidence, data, seeds, made_by in rows:
-            if evidence.claim == key:
+            if evidence.claim == claim:
                 by = ", ".join(f"[{numbers[command]}]" for command in made_by)
                 said = (evidence.tried, evidence.found, evidence.verdict)
                 table.append([data, str(seeds), *said, by])
-        lines += map(piped, table) if len(table) > 2 else ["Not tested."]
+        lines += (
+            map(table_summaries.piped, table) if len(table) > 2 else ["Not tested."]
+        )
         lines.append("")
     lines += ["## Commands", ""]
     lines += [f"{n}. `{text}`" for text, n in numbers.items()]
     return "\n".join(lines) + "\n"
 
 
-def _data(dataset: str, about: About | Study) -> str:
+def _data(dataset: str, about: table_summaries.About | Study) -> str:
     """Which images, and which encoder with what of it trained."""
     size = "x".join(map(str, about.size))
     encoder = f"frozen {about.encoder}"

@@ -251,9 +251,9 @@ def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
     return {
         name: Score(
             mean=_number(mean),
-            interval=_numbers(intervals.percentiles(one.drawn[name])),
+            interval=_ends(intervals.percentiles(one.drawn[name])),
             difference=_number(mean - reference.means["test"][name]),
-            difference_interval=_numbers(one.difference(reference, name)),
+            difference_interval=_ends(one.difference(reference, name)),
         )
         for name, mean in one.means["test"].items()
     }
@@ -394,5 +394,5 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _numbers(values: Sequence[float]) -> tuple[float | None, ...]:
+def _ends(values: Sequence[float]) -> Ends:
     return tuple(map(_number, values))

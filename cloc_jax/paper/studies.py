@@ -151,8 +151,3 @@ def finish(
     for text in (study.sentence, *study.notes):
         console.print(text, soft_wrap=True)
     console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)
-
-
-def piped(cells: Sequence[str]) -> str:
-    """A row of a table of Markdown."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

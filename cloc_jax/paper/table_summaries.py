@@ -23,30 +23,16 @@ PROTOCOLS = {
     "partial": "partly trained encoder",
     "whole": "whole network trained",
 }
-METHODS = {
-    "orcnn": "ORCNN",
-    "poe": "POE",
-    "gol": "GOL",
-    "mwr": "MWR",
-    "rnc": "RnC",
-    "simclr": "SimCLR",
-    "supcon": "SupCon",
-    "dino": "DINO",
-    "cloc": "CLOC",
-    "ce": "Cross-entropy",  # not in the paper
-    "coral": "CORAL",
-    "corn": "CORN",
-    "sord": "SORD",
-    "clm": "CLM",
-}
 # Methods that augment images in their own way unless told otherwise, so that kept views
 # are of no use.
 OWN_VIEWS = ("rnc", "simclr", "supcon", "dino")
+# The paper's and cross-entropy, and others that can be asked for.
+COMPARED = ("orcnn", "poe", "gol", "mwr", *OWN_VIEWS, "cloc", "ce")
+METHODS = (*COMPARED, "coral", "corn", "sord", "clm")
 SUMMARIES = "summaries"  # folder beside the runs
 BIASED = "biased "  # before the name of a setting: with biased training labels
 CONTROLLED = "cloc controlled"  # the critical margins are fixed, others learned
 PHASE_ONE, FINAL = "phase_one", "final"  # stages that runs are scored after
-SCORES = ("accuracy", "mae", "qwk", "one_off_accuracy", "macro_mae")
 Scores = dict[str, float | None]  # by name, such as "accuracy" and "error 1|2"
 
 
@@ -154,6 +140,11 @@ def write_summaries(found: Iterable[TableSummary], folder: pathlib.Path) -> None
         files.write_sealed(path, files.to_plain(one))
 
 
+def piped(cells: Sequence[str]) -> str:
+    """A row of a table of Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 # --- from runs ---
 
 
@@ -169,9 +160,8 @@ class _Finished(NamedTuple):
 def summarize(folder: pathlib.Path, command: str = "") -> list[TableSummary]:
     """Of every dataset and protocol that a folder has finished runs of.
 
-    Args:
-      folder: of runs that are called DATASET,PROTOCOL,SETTING,seed=N.
-      command: that trained some of them; it is listed behind those before it.
+    Runs are called DATASET,PROTOCOL,SETTING,seed=N. The command that trained some of
+    them is listed behind those before it.
     """
     groups: dict[tuple[str, str], list[RunFolder]] = {}
     for path in sorted(folder.glob("*,*,*,seed=*")):
@@ -207,6 +197,7 @@ def _summary(
     # Some settings differ in their encoder or ranks; CLOC's own say what is usual.
     usual = min(finished, key=lambda name: (name != "cloc", name not in METHODS))
     first = finished[usual][0]
+    data, encoder = first.config.data, first.config.encoder
     settings = {}
     for name, own in finished.items():
         cloc = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
@@ -220,7 +211,16 @@ def _summary(
         commands=commands,
         ranks=tuple(first.results.ranks),
         critical=tuple(first.results.critical),
-        about=_about(first),
+        about=About(
+            encoder=encoder.name,
+            is_frozen=encoder.frozen,
+            trainable_from=encoder.trainable_from,
+            size=tuple(data.size),
+            merge_val=data.merge_val,
+            images=first.images,
+            max_epochs=first.config.train.max_epochs,
+            device=first.results.environment["device"],
+        ),
         controlled=_chosen_control(settings, first.results.critical),
         settings=settings,
         unfinished=unfinished,
@@ -289,25 +289,11 @@ def _run(run: _Finished) -> Run:
 
 
 def _scores(split: results.SplitScores) -> Scores:
-    scores = {name: split.headline(name) for name in SCORES}
+    scores = {name: split.headline(name) for name in ("accuracy", "mae")}
     for boundary, rates in split.boundaries.items():
         scores[f"error {boundary}"] = rates.error_rate
         scores[f"crossing {boundary}"] = rates.crossing_rate
     return scores
-
-
-def _about(run: _Finished) -> About:
-    data, encoder = run.config.data, run.config.encoder
-    return About(
-        encoder=encoder.name,
-        is_frozen=encoder.frozen,
-        trainable_from=encoder.trainable_from,
-        size=tuple(data.size),
-        merge_val=data.merge_val,
-        images=run.images,
-        max_epochs=run.config.train.max_epochs,
-        device=run.results.environment["device"],
-    )
 
 
 # --- variance over test images ---

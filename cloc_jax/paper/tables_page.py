@@ -10,13 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cloc_jax.paper.studies import piped
+from cloc_jax.paper import table_rows
 from cloc_jax.paper.table_rows import HOURS, TABLES, Data, Row, Table
-from cloc_jax.paper.table_summaries import FINAL, PROTOCOLS, Setting, TableSummary
+from cloc_jax.paper.table_summaries import (
+    FINAL,
+    PROTOCOLS,
+    Setting,
+    TableSummary,
+    piped,
+)
 from cloc_jax.report import published
 from cloc_jax.scoring import intervals, results
 
-QUOTED = "†"
 INTERVALS = (
     "Ours is the mean ± standard deviation over runs, n their number. Differences are "
     "ours minus the paper's, with a 95% interval over other seeds and other test "
@@ -42,7 +47,7 @@ def markdown(summaries: Sequence[TableSummary]) -> str:
         "",
         f"Written by `python launch.py tables`. {INTERVALS}",
         "",
-        f"{QUOTED} {published.document()['quoted']['why']}.",
+        f"{table_rows.QUOTED} {published.document()['quoted']['why']}.",
         "",
         "## Protocols",
         "",
@@ -144,7 +149,8 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
         cells = [row.title]
         for score, number in row.paper.items():
             found = cell(row, score, summary)
-            cells += [_paper(number, row.is_quoted)] * has_paper
+            printed = "" if number is None else f"{number:.4f}"
+            cells += [printed] * has_paper
             cells += [_ours(found, score), str(len(found.values) or "")]
             cells += [_difference(found)] * has_differences
         lines.append([*cells, _runs_of(summary, row)])
@@ -168,13 +174,6 @@ def _notes(rows: Sequence[Row], summary: TableSummary) -> list[str]:
             "depend on the margins."
         )
     return notes
-
-
-def _paper(number: float | None, is_quoted: bool) -> str:
-    """Four digits, as the paper prints them; "" where there is none."""
-    if number is None:
-        return ""
-    return f"{number:.4f}{f' {QUOTED}' if is_quoted else ''}"
 
 
 def _ours(found: Cell, score: str) -> str:

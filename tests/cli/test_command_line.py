@@ -34,7 +34,7 @@ OWN_FLAGS = {
     "--steps": {"bench"},
     "--batches": {"bench", "compile"},
     "--from": {"weights", "tables"},
-    "--to": {"weights", "claims", "export", "tables"},
+    "--to": {"weights", "claims", "export"},
     "--processes": {"train", "evaluate", "predict"}
     | {"sweep", "control", "margins", "collapse", "tables"},
     "--run": set(JOBS) - {"prepare", "weights"},

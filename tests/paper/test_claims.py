@@ -76,7 +76,7 @@ def test_without_pairs_the_interval_is_wider_and_says_so(summary):
     widths = []
     for study, more in ((summary, ""), (alone, ", images not paired")):
         [evidence] = found(study, "beats_cross_entropy")
-        assert evidence.tried == f"CLOC against Cross-entropy{more}"
+        assert evidence.tried == f"CLOC against CE{more}"
         *_, ends = claims._difference(study, "cloc", "ce", "accuracy")
         widths.append(ends.high - ends.low)
     assert 0 < widths[0] < widths[1]
@@ -182,13 +182,13 @@ def test_page_of_claims_from_a_summary(summary, tmp_path):
     text = (tmp_path / "claims.md").read_text()
     data = "| idrid, 224x224, resnet50 trained from layer4 on | 3 |"
     better = section(text, "CLOC with learned margins")
-    assert f"{data} CLOC against Cross-entropy | accuracy 0." in better
+    assert f"{data} CLOC against CE | accuracy 0." in better
     assert "| holds | [1] |" in better
     alike = section(text, "CLOC outperforms existing")
     assert "against ORCNN" in alike and "| not shown |" in alike
-    assert "Cross-entropy" not in alike
+    assert "against CE" not in alike
     biased = section(text, "Trained on biased labels, CLOC")
-    assert "| does not hold |" in biased and "SimCLR" not in biased
+    assert "| does not hold |" in biased and "SIMCLR" not in biased
     for title in ("A larger margin fixed", "With biased training labels a", "A margin"):
         assert "| holds |" in section(text, title)
     phases = section(text, "Phase two")

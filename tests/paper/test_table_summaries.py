@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from launching import ROOT
-from paper_runs import full, write_run
+from paper_runs import write_run
 
 from cloc_jax.paper import table_summaries
 from cloc_jax.paper.table_summaries import summarize
@@ -41,15 +40,6 @@ def test_settings_and_commands_of_a_folder(tmp_path):
     assert table_summaries.read_summaries(tmp_path / "summaries") == [made]
     with pytest.raises(ValueError, match="there is none"):
         table_summaries.read_summaries(tmp_path)
-
-
-def test_files_keep_what_summaries_say(tmp_path):
-    docs = table_summaries.read_summaries(ROOT / "docs" / "paper")
-    for found in ([full(), full("koa", "frozen")], docs):
-        table_summaries.write_summaries(found, tmp_path)
-        kept = {(one.dataset, one.protocol): one for one in found}
-        for one in table_summaries.read_summaries(tmp_path):
-            assert one == kept[one.dataset, one.protocol]
 
 
 def test_other_ranks_test_images_or_folds_are_not_paired(tmp_path):
