@@ -32,7 +32,7 @@ from cloc_jax.sweeps.sweep import LOCAL
 from cloc_jax.training.assembly import build_dataset
 
 LEARNED, PERMUTED = "learned", "permuted"
-SURE = 0.05
+SURE, LEAST_DRAWS = 0.05, 19
 MATERIAL = 0.01  # a smaller part of a difference is of no use to anybody
 GAPS, AREAS = "true gaps", "AUC of a linear probe"
 COLLAPSED = 0.02  # margins below this no longer hold ranks apart
@@ -92,10 +92,10 @@ def study_margins(
     Every boundary that is learned takes part. `draws` permutations of the labels are
     each trained with all seeds; for the other arguments see `studies.train`.
     """
-    if seeds < 2 or draws < 19:
+    if seeds < 2 or draws < LEAST_DRAWS:
         raise ValueError(
             f"--seeds is {seeds} and --draws is {draws}; a band needs 2 seeds or more, "
-            "and a p-value of 0.05 at least 19 permutations."
+            f"and a p-value of {SURE} at least {LEAST_DRAWS} permutations."
         )
     ranks = build_dataset(config).ranks
     names = metrics.boundary_names(ranks)

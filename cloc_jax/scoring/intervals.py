@@ -105,23 +105,6 @@ def redrawn(
     return total.reshape(draws, num_ranks, num_ranks)
 
 
-def two_sided(differences: np.ndarray) -> float:
-    """p-value that a difference is 0, from its draws."""
-    known = differences[np.isfinite(differences)]
-    least = min((known <= 0).sum(), (known >= 0).sum())
-    return float(min(1.0, 2 * (1 + least) / (1 + known.size)))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's p-values for several questions asked at once."""
-    order = np.argsort(p_values)
-    adjusted, largest = np.ones(len(p_values)), 0.0
-    for place, i in enumerate(order):
-        largest = max(largest, (len(p_values) - place) * p_values[i])
-        adjusted[i] = min(1.0, largest)
-    return adjusted.tolist()
-
-
 def binomial(count: int, total: int) -> Interval:
     """Clopper and Pearson's 95% interval of a rate: `count` of `total`."""
     from scipy import special  # late; and not stats, which takes a second

@@ -290,8 +290,9 @@ def test_control_from_runs_to_report_and_again(tmp_path, cache):
 
 
 @pytest.mark.slow
-def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache):
-    study = margins.study_margins(frozen(), tmp_path / "m", seeds=2, draws=19)
+def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(margins, "LEAST_DRAWS", 2)  # each trains two runs
+    study = margins.study_margins(frozen(), tmp_path / "m", seeds=2, draws=2)
     settings = {"learned", "equal starts", "permuted"}
     assert set(study.courses) == settings
     assert np.shape(study.courses["permuted"].mean) == (2, 4)
