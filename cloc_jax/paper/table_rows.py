@@ -290,7 +290,7 @@ def plan(request: Request) -> list[Plan]:
     plans = []
     for dataset, config in request.configs.items():
         layout = datasets.LAYOUTS.get(dataset)
-        folds = request.folds if layout and layout.protocol.folds else ""
+        folds = request.folds if layout and layout.folds else ""
         for one in plan_runs(
             config,
             _settings(request, dataset, config),
