@@ -9,7 +9,7 @@ import pytest
 from ml_collections.config_flags import config_path
 
 from cloc_jax.cli import command_line
-from cloc_jax.cli.command_line import CONFIGS, Settings, split_words
+from cloc_jax.cli.command_line import CONFIGS
 from cloc_jax.cli.main import JOBS
 from cloc_jax.config import default_config
 from cloc_jax.runtime.run_folder import flatten
@@ -61,11 +61,9 @@ def test_commands_parse(page, monkeypatch):
         words = [w for w in words if not re.match(r"…$|--config=(…|RUN)|--help$", w)]
         has_job = bool(words) and not words[0].startswith("-")
         job = words.pop(0) if has_job else "train"
-        words, own = split_words(words, job)
-        given = command_line.read_flags(JOBS[job], own)
-        settings = Settings.read(words, job)
+        given = command_line.read_words(JOBS[job], words)
         for varied in given.get("vary", []):
-            config_path.get_value(varied.partition("=")[0], settings.config)
+            config_path.get_value(varied.partition("=")[0], given["settings"].config)
 
 
 @pytest.mark.parametrize("page", PAGES)

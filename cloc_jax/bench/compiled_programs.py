@@ -18,22 +18,9 @@ from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
 from cloc_jax.bench import hlo_text
-from cloc_jax.data import drawn_knees
-from cloc_jax.data.layouts import official
 from cloc_jax.runtime import checkpoint, sharding
-from cloc_jax.scoring import inference
 from cloc_jax.training import assembly, encoder, train_step
 
-# How many ranks a dataset has, where that is known without its files.
-RANKS = {
-    "synthetic": len(drawn_knees.RANKS),
-    "koa": len(official.GRADES),
-    "idrid": len(official.GRADES),
-    "adience": len(official.AGES),
-    "hid": len(official.DECADES),
-    "bracs": len(official.LESIONS),
-    "retinamnist": len(official.GRADES),
-}
 STEPS_PER_EPOCH = 100  # of schedules, in which it is a constant; changes no cost
 ITEMS_OF_TRIPLES = 3
 
@@ -41,7 +28,7 @@ ITEMS_OF_TRIPLES = 3
 class Program(NamedTuple):
     """A function with the shapes that it is compiled for."""
 
-    name: str
+    name: str  # of which the first word says whether it is a step or a loss
     function: Any  # a jitted function
     arguments: tuple[Any, ...]
     batch: int
@@ -66,24 +53,8 @@ class TooLarge(MemoryError):
     """The compiler found that a program does not fit into a device."""
 
 
-def known_ranks(config: ConfigDict) -> int:
-    """The number of ranks as far as known without reading the dataset, else 0."""
-    return len(config.data.order) or RANKS.get(config.data.name, 0)
-
-
-def number_of_ranks(config: ConfigDict, given: int = 0) -> int:
-    """`given`, or what is known of the dataset without reading it."""
-    ranks = given or known_ranks(config)
-    if not ranks:
-        raise ValueError(
-            f"the number of ranks of data.name={config.data.name!r} is known from its "
-            "files only, and none are read here; add --ranks=N."
-        )
-    return ranks
-
-
 def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program]:
-    """What a run of this configuration compiles: steps, evaluation, the loss alone."""
+    """What training compiles: the step of each stage, and CLOC's loss alone."""
     encoder.check(config)
     sharding.check_batch(config.train.batch_size, mesh)
     method = assembly.build_method(config, num_ranks, mesh)
@@ -91,7 +62,6 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
     graph, model = checkpoint.split_model(nnx.eval_shape(create.random))
     for index, stage in enumerate(method.stages):
         yield _step(config, stage, index, create, graph, model, mesh)
-    yield _evaluation(config, method, graph, model, mesh)
     if config.method.name == "cloc":
         yield _loss(config, method, graph, model, num_ranks, mesh)
 
@@ -152,20 +122,6 @@ def _image(
     return jax.eval_shape(
         lambda images: encoder.build(config, nnx.Rngs(0)).before(images, part), images
     )
-
-
-def _evaluation(config, method, graph, model, mesh) -> Program:
-    """Predictions; embeddings where predicting needs what only data can fit."""
-    devices = mesh.size
-    rows = -(-config.train.eval_batch_size // devices) * devices
-    images = _placed(_image(config, rows), sharding.split_batch(mesh))
-    copied = sharding.copied(mesh)
-    model = jax.tree.map(lambda leaf: _placed(leaf, copied), model)
-    if method.fit is None:
-        apply = inference.predictor(graph, method, mesh)
-        return Program("evaluation", apply, (model, None, images), rows)
-    embed = inference.embedder(graph, method, mesh)
-    return Program("embeddings", embed, (model, images), rows)
 
 
 def _loss(config, method, graph, model, num_ranks, mesh) -> Program:

@@ -67,9 +67,7 @@ def interleaved(
     }
 
 
-def measure(
-    programs: Mapping[str, Program], common: Cell, rounds: int, triplets: int = 0
-) -> list[Cell]:
+def measure(programs: Mapping[str, Program], common: Cell, rounds: int) -> list[Cell]:
     """One cell per program, with its time as a multiple of the floor's."""
     timings = interleaved(programs, rounds=rounds)
     cells = []
@@ -78,8 +76,6 @@ def measure(
         cell["samples_per_second"] = common["batch"] / timing.median
         if FLOOR in timings:
             cell["times_floor"] = timing.median / timings[FLOOR].median
-        if triplets and name != FLOOR:
-            cell["triplets_per_second"] = triplets / timing.median
         program = programs[name]
         if program.compiled is not None:
             memory = program.compiled.memory_analysis()

@@ -9,20 +9,11 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 GIB = 2**30
 CPU = "cpu"
-HOST_SIZE = 8  # GPUs per host, where only their number is given
-
-
-# Shapes of TPU slices by number of chips; below 4, some chips of a whole host are used.
-def _by_size(shapes: str) -> dict[int, str]:
-    return {math.prod(map(int, s.split("x"))): s for s in shapes.split()}
-
-
-_FLAT = _by_size("2x2 2x4 4x4 4x8 8x8 8x16 16x16")
-_CUBES = _by_size("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8")
 
 
 class Gpu(NamedTuple):
@@ -43,13 +34,12 @@ class Target(NamedTuple):
 
     name: str  # as the table has it
     groups: int  # hosts of GPUs, slices of TPUs
-    per_group: int  # devices in each
-    shape: str  # of a slice of TPUs
+    shape: tuple[int, ...]  # of the devices in each
     memory: float  # bytes per device
 
     @property
     def devices(self) -> int:
-        return self.groups * self.per_group
+        return self.groups * math.prod(self.shape)
 
     @property
     def platform(self) -> str:
@@ -59,9 +49,8 @@ class Target(NamedTuple):
         return "cuda" if self.name in GPUS else "tpu"
 
     def __str__(self) -> str:
-        if self.groups > 1:
-            return f"{self.name}:{self.groups}x{self.shape or self.per_group}"
-        return f"{self.name}:{self.shape or self.per_group}"
+        sizes = (self.groups, *self.shape)[self.groups == 1 :]
+        return f"{self.name}:{'x'.join(map(str, sizes))}"
 
 
 # Bytes per device, as the makers publish them.
@@ -81,7 +70,8 @@ GPUS = {
         (10, 0), 148, 128, 1.965, 126 * _MIB, 228 * _KIB, 7.7e12, "NVIDIA B200"
     ),
 }
-TARGETS = (CPU, *MEMORY)
+# A slice of TPUs, all of whose chips are on one host, and its axes.
+HOSTS = {"v5e": (2, 2), "v5p": (2, 2, 1), "v6e": (2, 2)}
 
 
 def parse(text: str, memory: float | None = None) -> Target:
@@ -90,80 +80,37 @@ def parse(text: str, memory: float | None = None) -> Target:
     `memory` replaces the bytes per device that its maker publishes.
     """
     name, _, layout = text.lower().partition(":")
-    if name not in TARGETS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", layout or "1"):
+    is_known = name in (CPU, *MEMORY)
+    sizes = [int(n) for n in re.findall(r"\d+", layout)]
+    axes = len(HOSTS.get(name, "1"))
+    groups = sizes[:-axes] or [1]
+    is_shape = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", layout) and len(sizes) >= axes
+    if not is_known or not is_shape or len(groups) > 1 or name == CPU and sizes[1:]:
         raise ValueError(
             f"--target is {text!r}; use a name and its devices, such as h100:8, "
-            f"h100:4x8 (hosts x devices), v5e:2x4 or cpu:8. Known are "
-            f"{', '.join(TARGETS)}."
+            "h100:4x8 (hosts x devices), v5e:2x4, v5e:2x16x16 (slices x chips), "
+            f"v5p:2x2x2 or cpu:8. Known are {', '.join((CPU, *MEMORY))}."
         )
-    sizes = [int(n) for n in (layout or "1").split("x")]
-    if len(sizes) == 1:
-        target = _with_devices(name, sizes[0], text)
-    elif name in GPUS and len(sizes) == 2:
-        target = Target(name, sizes[0], sizes[1], "", MEMORY[name])
-    elif name in MEMORY and name not in GPUS:
-        target = Target(name, 1, math.prod(sizes), layout, MEMORY[name])
-    else:
-        raise ValueError(
-            f"--target is {text!r}; {name} takes a number of devices"
-            + (" or hosts x devices." if name in GPUS else ".")
-        )
-    return target if memory is None else target._replace(memory=memory)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    published = MEMORY.get(name, total / sizes[0])  # CPU devices share one machine
+    return Target(name, groups[0], tuple(sizes[-axes:]), memory or published)
 
 
-def of_size(target: Target, devices: int) -> Target:
-    """The same hardware with another number of devices."""
-    other = _with_devices(target.name, devices, f"{target.name}:{devices}")
-    if target.name == CPU:  # one machine, cut into more parts
-        return other._replace(memory=target.memory * target.devices / devices)
-    return other._replace(memory=target.memory)
-
-
-def _with_devices(name: str, devices: int, text: str) -> Target:
-    if name == CPU:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Target(name, 1, devices, "", total / devices)
-    memory = MEMORY[name]
-    if name in GPUS:
-        hosts, left = divmod(devices, HOST_SIZE)
-        if devices > HOST_SIZE and left:
-            raise ValueError(
-                f"--target is {text!r}; above {HOST_SIZE} devices their number is a "
-                f"multiple of {HOST_SIZE}, or give hosts x devices, such as h100:4x6."
-            )
-        return Target(name, max(hosts, 1), min(devices, HOST_SIZE), "", memory)
-    shapes = _CUBES if name == "v5p" else _FLAT
-    if devices < min(shapes):
-        return Target(name, 1, devices, "", memory)
-    largest = max(shapes)
-    slices = 1 if devices in shapes else devices // largest
-    if devices not in shapes and devices != slices * largest:
-        raise ValueError(
-            f"--target is {text!r}; {name} comes in {', '.join(map(str, shapes))} "
-            f"chips or several times {largest}, or give a shape, such as {name}:"
-            f"{shapes[8]}."
-        )
-    per_slice = devices // slices
-    return Target(name, slices, per_slice, shapes[per_slice], memory)
-
-
-def set_up(target: Target, most_devices: int = 0) -> None:
-    """Gets JAX ready to compile for a target, or ValueError saying what to install.
+def set_up(targets: Sequence[Target]) -> None:
+    """Gets JAX ready to compile for targets, or ValueError saying what to install.
 
     JAX itself stays on the CPU: nothing may look for a TPU or a GPU here.
     """
-    extra, package = {
-        "tpu": ("compile-tpu", "libtpu"),
-        "cuda": ("compile-cuda", "jax_cuda12_plugin"),
-        CPU: ("", "jax"),
-    }[target.platform]
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(
-            f"compiling for {target.name} needs the package {package}, which is not "
-            f"installed; pip install '.[{extra}]' brings it. No device is needed."
-        )
+    platforms = {target.platform for target in targets}
+    for platform, package in (("tpu", "libtpu"), ("cuda", "jax_cuda12_plugin")):
+        if platform in platforms and importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"compiling for {platform} needs the package {package}, which is not "
+                f"installed; pip install '.[compile-{platform}]' brings it. No device "
+                "is needed."
+            )
     os.environ["JAX_PLATFORMS"] = "cpu"
-    if target.platform == "tpu":
+    if "tpu" in platforms:
         # Else libtpu asks the metadata server of Google's cloud, and waits.
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
         # Else it allows one process at a time, as if that had the chips.
@@ -172,14 +119,15 @@ def set_up(target: Target, most_devices: int = 0) -> None:
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
         os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
-    if target.platform == "cuda":
+    if "cuda" in platforms:
         # Else XLA warns of programs that do not fit, which the table says.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # where JAX was imported already
-    if target.platform == CPU:
-        jax.config.update("jax_num_cpu_devices", max(target.devices, most_devices))
+    if CPU in platforms:
+        most = max(target.devices for target in targets if target.name == CPU)
+        jax.config.update("jax_num_cpu_devices", most)
 
 
 def mesh_devices(target: Target) -> list[Any]:
@@ -190,10 +138,10 @@ def mesh_devices(target: Target) -> list[Any]:
     if target.platform == CPU:
         return jax.devices("cpu")[: target.devices]
     if target.platform == "tpu":
-        shapes = _CUBES if target.name == "v5p" else _FLAT
-        shape = target.shape or shapes[min(shapes)]
+        # One chip is one of those of a whole host.
+        shape = target.shape if math.prod(target.shape) > 1 else HOSTS[target.name]
         several = {"num_slices": target.groups} if target.groups > 1 else {}
-        name = f"{target.name}:{shape}"
+        name = f"{target.name}:{'x'.join(map(str, shape))}"
         try:
             found = topologies.get_topology_desc(name, "tpu", **several)
         except jax.errors.JaxRuntimeError as error:
@@ -202,7 +150,7 @@ def mesh_devices(target: Target) -> list[Any]:
                 f"{str(error).splitlines()[0]}"
             ) from error
         return list(found.devices)[: target.devices]
-    layout = f"1x{target.groups}x{target.per_group}"
+    layout = f"1x{target.groups}x{target.shape[0]}"
     found = topologies.get_topology_desc(
         "", "cuda", target_config=describe_gpu(target), topology=layout
     )

@@ -39,14 +39,11 @@ class Settings:
     name: str  # of the file and its variant
     words: tuple[str, ...]  # as given
 
-    allowed: ClassVar[str] = "--config"  # how words have to start
+    allowed: ClassVar[str] = r"--config(=|\.)"  # how its words start
 
     @classmethod
-    def read(cls, words: Sequence[str], job: str) -> "Settings":
+    def read(cls, words: Sequence[str]) -> "Settings":
         """The settings that these words give; every mistake ends with a hint."""
-        refused = [word for word in words if not re.match(cls.allowed, word)]
-        if refused:
-            refuse(job, refused, "mesh.*, data.root and data.prepared")
         # The last of a setting counts, as for other flags: tuples would be appended.
         last = {word.partition("=")[0]: word for word in words}
         file = last.pop("--config", "=configs/quickstart.py").partition("=")[2]
@@ -87,30 +84,6 @@ class PlaceSettings(Settings):
             if any(word.startswith(f"--config.data.{place}=") for word in self.words):
                 config.data[place] = self.config.data[place]
         return config
-
-
-def refuse(job: str, words: Sequence[str], allowed: str) -> None:
-    """ValueError: the job does not take these settings."""
-    raise ValueError(
-        f"{job} uses no settings of its own, but got {' '.join(words)}; it takes "
-        f"{allowed}."
-    )
-
-
-def split_words(words: Sequence[str], job: str) -> tuple[list[str], list[str]]:
-    """The words that are settings, in the form --config.field=value, and the others."""
-    settings, others = [], []
-    waiting = [re.sub(r"^-config\b", "--config", word) for word in words]
-    while waiting:
-        word = waiting.pop(0)
-        if not re.match(r"--config(\.|=|$)", word):
-            others.append(word)
-            continue
-        is_open = "=" not in word and waiting and not waiting[0].startswith("-")
-        if is_open and (job != "predict" or word == "--config"):
-            word = f"{word}={waiting.pop(0)}"
-        settings.append(word)
-    return settings, others
 
 
 def load_config(text: str) -> tuple[ConfigDict, str]:
@@ -159,10 +132,8 @@ def _override(config: ConfigDict, words: list[str]) -> ConfigDict:
     try:
         holder = config_flags.DEFINE_config_dict("config", config, flag_values=values)
         values(sys.argv)
-    except absl_flags.IllegalFlagValueError as error:
-        problem, hint = f"{error}.", "cloc_jax/config.py shows the type of every field."
     except absl_flags.Error as error:
-        problem, hint = str(error), "python launch.py --help shows how it is used."
+        problem, hint = f"{error}.", "cloc_jax/config.py shows the type of every field."
     except (AttributeError, KeyError) as error:
         # ml_collections quotes the field and its own suggestion in one string.
         text = str(error).replace("\\n", ". ").replace("\\", "").replace("'", "")
@@ -188,17 +159,6 @@ class Written(NamedTuple):
     is_positional: bool = False  # words without a flag
 
 
-class Flag(NamedTuple):
-    """One flag of a job."""
-
-    name: str  # of the parameter
-    kind: Any  # its type
-    written: Written
-    default: Any
-    help: str
-    group: str  # title of the group in --help, or ""
-
-
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes end with one sentence and a hint."""
 
@@ -219,27 +179,21 @@ def parser(job: Job) -> Parser:
         epilog=inspect.getdoc(taken) if taken else None,
         allow_abbrev=False,
     )
-    groups: dict[str, Any] = {"": made}
-    for flag in flags_of(job):
-        if flag.group not in groups:
-            groups[flag.group] = made.add_argument_group(flag.group)
-        groups[flag.group].add_argument(_spelling(flag), **_options(flag))
+    _add_flags(made, job)
     return made
 
 
-def read_flags(job: Job, words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a job, besides its settings."""
-    given = vars(parser(job).parse_intermixed_args(list(words)))
-    arguments = {}
-    for name, hint, _ in _parameters(job):
-        if _is_settings(hint):
-            continue
+def read_words(job: Job, words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a job."""
+    taken = settings_type(job)
+    settings = [word for word in words if taken and re.match(taken.allowed, word)]
+    own = [word for word in words if word not in settings]
+    given = vars(parser(job).parse_intermixed_args(own))
+    for name, hint, _ in list(_parameters(job)):
         if _is_group(hint):
-            names = [field.name for field in dataclasses.fields(hint)]
-            arguments[name] = hint(**{name: given[name] for name in names})
-        else:
-            arguments[name] = given[name]
-    return arguments
+            fields = [field.name for field in dataclasses.fields(hint)]
+            given[name] = hint(**{field: given.pop(field) for field in fields})
+    return given | ({"settings": taken.read(settings)} if taken else {})
 
 
 def summary(documented: Any) -> str:
@@ -249,97 +203,67 @@ def summary(documented: Any) -> str:
 
 def settings_type(job: Job) -> type[Settings] | None:
     """The kind of settings that a job takes, if any."""
-    kinds = [hint for _, hint, _ in _parameters(job) if _is_settings(hint)]
-    return kinds[0] if kinds else None
+    return typing.get_type_hints(job).get("settings")
 
 
-def flags_of(job: Job) -> Iterator[Flag]:
-    """The flags of a job, in the order of its signature."""
-    helps = _helps(job)
-    for name, hint, default in _parameters(job):
-        if _is_settings(hint):
-            continue
-        if not _is_group(hint):
-            yield _flag(name, hint, default, helps[name], "")
-            continue
-        hints = typing.get_type_hints(hint, include_extras=True)
-        title, inner = summary(hint).rstrip("."), _helps(hint)
-        for field in dataclasses.fields(hint):
-            kind, text = hints[field.name], inner[field.name]
-            yield _flag(field.name, kind, field.default, text, title)
+def _add_flags(place: Any, documented: Any) -> None:
+    """Gives a parser the flags of a job, or of a group of them."""
+    _, _, section = (inspect.getdoc(documented) or "").partition("Args:\n")
+    entries = re.findall(r"^  (\w+): ((?:.|\n(?=    ))+)", section, re.MULTILINE)
+    helps = {name: " ".join(text.split()) for name, text in entries}
+    for name, hint, default in _parameters(documented):
+        if _is_group(hint):
+            group = place.add_argument_group(summary(hint).rstrip("."))
+            _add_flags(group, hint)
+        elif name != "settings":
+            _add_flag(place, name, hint, default, helps[name])
 
 
-def _flag(name: str, hint: Any, default: Any, text: str, group: str) -> Flag:
-    written = Written()
-    if typing.get_origin(hint) is Annotated:
-        hint, written = typing.get_args(hint)
-    return Flag(name, hint, written, default, text, group)
-
-
-def _parameters(job: Job) -> Iterator[tuple[str, Any, Any]]:
-    """Name, type and default of each parameter."""
-    hints = typing.get_type_hints(job, include_extras=True)
-    for name, parameter in inspect.signature(job).parameters.items():
+def _parameters(documented: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and default of each parameter of a job or field of a group."""
+    hints = typing.get_type_hints(documented, include_extras=True)
+    for name, parameter in inspect.signature(documented).parameters.items():
         yield name, hints[name], parameter.default
-
-
-def _is_settings(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Settings)
 
 
 def _is_group(hint: Any) -> bool:
     """Whether a type is a dataclass of flags."""
-    return dataclasses.is_dataclass(hint) and not _is_settings(hint)
+    is_class = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    return is_class and not issubclass(hint, Settings)
 
 
-def _helps(documented: Any) -> dict[str, str]:
-    """The entries of "Args:" in a docstring, by name."""
-    _, _, section = (inspect.getdoc(documented) or "").partition("Args:\n")
-    entries = re.findall(r"^  (\w+): ((?:.|\n(?=    ))+)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _spelling(flag: Flag) -> str:
-    """The flag as it is written; `from_` is called so as `from` is a keyword."""
-    if flag.written.is_positional:
-        return flag.name
-    return f"--{flag.name.rstrip('_').replace('_', '-')}"
-
-
-def _options(flag: Flag) -> dict[str, Any]:
-    """What argparse has to know of a flag."""
-    kind, written = flag.kind, flag.written
-    options: dict[str, Any] = {"help": _with_default(flag).replace("%", "%%")}
+def _add_flag(place: Any, name: str, kind: Any, default: Any, text: str) -> None:
+    written = Written()
+    if typing.get_origin(kind) is Annotated:
+        kind, written = typing.get_args(kind)
     if written.is_positional:
-        return options | {"nargs": "*"}
-    options |= {"dest": flag.name, "default": flag.default}
+        place.add_argument(name, nargs="*", help=text)
+        return
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    if shown not in (None, "", False, 0, -1):
+        text += f" (default: {shown})"
+    options: dict[str, Any] = {"help": text.replace("%", "%%")}
+    inner = typing.get_args(kind)
     if kind is bool:
-        return options | {"action": "store_true"}
-    if typing.get_origin(kind) is Literal:
-        return options | {"choices": typing.get_args(kind)}
-    options["metavar"] = written.metavar or flag.name.rstrip("_").upper()
-    if written.read:
-        return options | {"type": written.read}
-    if typing.get_origin(kind) is Sequence:
-        options |= {"action": "append", "default": list(flag.default)}
-        kind = typing.get_args(kind)[0]
-    optional = [one for one in typing.get_args(kind) if one is not type(None)]
-    return options | {"type": optional[0] if optional else kind}
-
-
-def _with_default(flag: Flag) -> str:
-    default = flag.default
-    if isinstance(default, list | tuple):
-        default = ",".join(map(str, default))
-    if default in (None, "", False, 0, -1) or flag.written.is_positional:
-        return flag.help
-    return f"{flag.help} (default: {default})"
+        options["action"] = "store_true"
+    elif typing.get_origin(kind) is Literal:
+        options["choices"] = inner
+    else:
+        options["metavar"] = written.metavar or name.rstrip("_").upper()
+        options["type"] = written.read or (inner[0] if inner else kind)
+        if typing.get_origin(kind) is Sequence and not written.read:
+            options |= {"action": "append", "default": list(default)}
+    # `from_` is called so as `from` is a keyword.
+    flag = f"--{name.rstrip('_').replace('_', '-')}"
+    place.add_argument(flag, **{"dest": name, "default": default} | options)
 
 
 # --- what flags may hold ---
 
 
-def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list]:
+def numbers(
+    kind: type, least: float | int, wanted: str, most: int | None = None
+) -> Callable[[str], list]:
     """Reads numbers with commas between them."""
 
     def read(text: str) -> list:
@@ -347,7 +271,7 @@ def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list
             values = [kind(value) for value in text.split(",") if value.strip()]
         except ValueError:
             values = []
-        if not values or min(values) < least:
+        if values[:most] != values or min(values, default=least - 1) < least:
             raise argparse.ArgumentTypeError(f"got {text}; give {wanted}")
         return values
 
@@ -356,32 +280,21 @@ def numbers(kind: type, least: float | int, wanted: str) -> Callable[[str], list
 
 def at_least(least: int) -> Callable[[str], int]:
     """Reads a whole number."""
+    read = numbers(int, least, f"a whole number, {least} or more", most=1)
+    return lambda text: read(text)[0]
 
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                f"got {text}; give a whole number, {least} or more"
-            )
-        return value
+
+def names(*allowed: str) -> Callable[[str], list[str]]:
+    """Reads names with commas between them; any, unless some are named."""
+
+    def read(text: str) -> list[str]:
+        values = [name.strip() for name in text.split(",") if name.strip()]
+        if allowed and not set(values) <= set(allowed):
+            some = ", ".join(allowed)
+            raise argparse.ArgumentTypeError(f"got {text}; use some of {some}")
+        return values
 
     return read
-
-
-def _shapes(text: str) -> list[tuple[int, ...]]:
-    """Reads shapes of meshes with commas between them, such as 8,2x4."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", word) for word in words):
-        raise argparse.ArgumentTypeError(f"got {text}; give sizes such as 8,2x4,1x8")
-    return [tuple(map(int, word.split("x"))) for word in words]
-
-
-def _names(text: str) -> list[str]:
-    """Reads names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 Folder = Annotated[str, Written("DIR")]
@@ -391,8 +304,7 @@ Counts = Annotated[
     Sequence[int],
     Written("N,N,…", numbers(int, 1, "whole numbers above 0 with commas between them")),
 ]
-Shapes = Annotated[Sequence[tuple[int, ...]], Written("8,2x4", _shapes)]
-Names = Annotated[Sequence[str], Written("NAME,…", _names)]
+Names = Annotated[Sequence[str], Written("NAME,…", names())]
 Boundaries = Annotated[Sequence[str], Written("'1|2'")]
 
 

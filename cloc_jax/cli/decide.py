@@ -8,56 +8,82 @@ what it cost.
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from cloc_jax.report import html_page
+from cloc_jax.report import html_page, model_card, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import (
     conformal_sets,
     decisions,
-    intervals,
     metrics,
     predictions,
     results,
 )
-from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import RunResults
+from cloc_jax.scoring.results import Ends, RunResults, SplitScores
 
 CALIBRATION = "calibration"  # the split, as data/splits.py names it
-_LABELS = ("costs", "thresholds", "max_missed", "guarantee")  # fields that choose them
 FEW = 10  # ranks whose counts are shown
 
 
-class Graded(NamedTuple):
-    """Images of a split with their probabilities."""
+class FinishedRun:
+    """The predictions of a finished run, which must have probabilities."""
 
-    true: np.ndarray
-    predicted: np.ndarray
-    probabilities: np.ndarray
+    def __init__(self, folder: folders.RunFolder):
+        self.folder, self.scores = folder, results.read_results(folder)
+        self.ranks = self.scores.ranks
+        self._found = predictions.read(folder.path, self.scores)
+        true, probabilities = self.split("val")
+        self.temperature = decisions.fit_temperature(probabilities, true)
+
+    def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """True ranks and probabilities of the images of a split."""
+        if name not in self._found:
+            raise ValueError(
+                f"{self.folder.path} was trained without a {name} slice, and neither "
+                "--coverage nor --guarantee may use images that anything else was "
+                "chosen on. Train a run with --config.data.calibration_fraction=0.1, "
+                "or leave the flag out: thresholds of --max-missed then come from the "
+                "validation data."
+            )
+        given = self._found[name]
+        if given.probabilities is None:
+            raise ValueError(
+                f"the method {self.scores.method} of {self.folder.path} gives no "
+                "probabilities, and without them there is nothing to decide by."
+            )
+        return given.true, given.probabilities
+
+    def calibrated(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The same, with probabilities at the temperature that fits best."""
+        true, probabilities = self.split(name)
+        return true, decisions.apply_temperature(probabilities, self.temperature)
+
+    def labels(self, decision: Decision) -> dict[str, np.ndarray]:
+        """The labels of the test images, before a decision and after it."""
+        after = decision.apply(self.split("test")[1])
+        return {"before": self._found["test"].predicted, "after": after}
 
 
 def decide(
     folder: folders.RunFolder,
     *,
     boundaries: Sequence[str] = (),
-    max_missed: float | Sequence[float] = (),
+    max_missed: Sequence[float] = (),
     costs: Sequence[str] = (),
     guarantee: bool = False,
     coverage: float | None = None,
 ) -> Decision:
     """Writes decision.json into a run's folder and prints what it changes on test.
 
-    A decision that was there before is kept under another name. Of labels and sets,
-    what is not asked for stays as it was saved. Where the run has a report, it is
-    written again.
+    A decision that was there before is kept under another name. Where the run has a
+    report, it is written again.
 
     Args:
       folder: of a finished run.
@@ -68,42 +94,34 @@ def decide(
       guarantee: whether `max_missed` holds by conformal risk control.
       coverage: the share of prediction sets that have to hold the true rank.
     """
-    shares = [max_missed] if isinstance(max_missed, float | int) else list(max_missed)
-    _check(boundaries, shares, costs, guarantee, coverage)
-    scores = results.read_results(folder)
-    ranks = scores.ranks
-    found = predictions.read(folder.path, scores)
-    val = _with_probabilities(found, "val", folder, scores)
-    temperature = decisions.fit_temperature(val.probabilities, val.true)
-    before = _saved(folder, ranks, temperature)
-    sets = None if before is None else before.sets
-    if coverage is not None:
-        held = _with_probabilities(found, CALIBRATION, folder, scores)
-        at = decisions.apply_temperature(held.probabilities, temperature)
-        sets = conformal_sets.fit(at, held.true, coverage)
-    elif sets is not None:
-        console.print("prediction sets stay as they were saved")
+    _check(boundaries, max_missed, costs, guarantee, coverage)
+    run = FinishedRun(folder)
     choice: dict[str, Any] = {}
-    fitted = None
+    if coverage is not None:
+        held, at = run.calibrated(CALIBRATION)
+        choice["sets"] = conformal_sets.fit(at, held, coverage)
     if costs:
-        choice = {"costs": _costs(costs, ranks)}
-    elif shares:
-        split = CALIBRATION if guarantee else "val"
-        fitted = _with_probabilities(found, split, folder, scores)
-        targets = _targets(boundaries, shares, scores, ranks)
-        choice = _by_missed(fitted, temperature, targets, ranks, guarantee)
-    elif before is not None and before.chooses_labels:
-        choice = {name: getattr(before, name) for name in _LABELS}
-        console.print("labels stay as the saved decision chooses them")
-    decision = Decision(tuple(ranks), temperature, sets=sets, **choice)
-    test = _with_probabilities(found, "test", folder, scores)
-    if decision != before:
-        _save(folder, decision)  # once all that it needs was there
-    say_decision(decision, val, fitted)
+        choice["costs"] = _costs(costs, run.ranks)
+    elif max_missed:
+        targets = _targets(boundaries, max_missed, run.scores)
+        true, at = run.calibrated(CALIBRATION if guarantee else "val")
+        names = metrics.boundary_names(run.ranks)
+        fitted = {
+            name: decisions.fit_threshold(
+                at, true, names.index(name), share, guarantee, name=name
+            )
+            for name, share in targets.items()
+        }
+        choice |= {"thresholds": fitted, "max_missed": targets, "guarantee": guarantee}
+    decision = Decision(tuple(run.ranks), run.temperature, **choice)
+    labels = run.labels(decision)
+    _save(folder, decision)  # once all that it needs was there
+    for line in decision.describe():
+        console.print(line, soft_wrap=True)
     if decision.chooses_labels:
-        show_labels(test, decision)
-    if sets is not None:
-        say_sets(test, decision, sets)
+        show_labels(run, decision, labels)
+    if decision.sets is not None:
+        say_sets(run, decision, decision.sets)
     _draw_again(folder)
     console.print(
         f"written to {folder.decision}; `predict` now goes by it, and --remove takes "
@@ -127,6 +145,19 @@ def remove(folder: folders.RunFolder) -> None:
         f"taken away, and kept as {kept.name}; `predict` gives the most probable rank",
         soft_wrap=True,
     )
+
+
+def _save(folder: folders.RunFolder, decision: Decision) -> None:
+    """Writes the decision; another one that was there before is kept beside it."""
+    kept = files.unused_path(folder.decision)
+    is_there = folder.decision.exists()
+    if is_there:
+        shutil.copy2(folder.decision, kept)
+    files.write_sealed(folder.decision, decision.to_json())
+    if is_there and kept.read_bytes() == folder.decision.read_bytes():
+        kept.unlink()
+    elif is_there:
+        console.print(f"the decision before this one is kept as {kept.name}")
 
 
 def _draw_again(folder: folders.RunFolder) -> None:
@@ -154,67 +185,37 @@ def _check(
             "much as at other boundaries; or --coverage, such as --coverage=0.9 for "
             "sets of ranks that hold the true one in 90% of images."
         )
-    if coverage is not None and not 0 < coverage < 1:
-        raise ValueError(
-            f"--coverage is {coverage:g}; it is the share of sets that have to hold "
-            "the true rank, between 0 and 1, such as 0.9."
-        )
     if not max_missed and (boundaries or guarantee):
         given = "--boundary" if boundaries else "--guarantee"
         raise ValueError(
             f"{given} belongs to --max-missed; --cost names its boundaries itself and "
             "guarantees nothing, and --coverage has no boundary. Leave it out."
         )
-    for share in max_missed:
-        if not 0 <= share < 1:
-            raise ValueError(
-                f"--max-missed is {share:g}; it is the share of images above the "
-                "boundary that may be put below it, from 0 up and below 1, such as "
-                "0.05."
-            )
-    if guarantee and not all(max_missed):
-        raise ValueError(
-            "--max-missed=0 cannot be guaranteed; use a number above 0, such as 0.05."
-        )
 
 
 def _targets(
-    given: Sequence[str],
-    max_missed: Sequence[float],
-    scores: RunResults,
-    ranks: Sequence[str],
+    given: Sequence[str], max_missed: Sequence[float], scores: RunResults
 ) -> dict[str, float]:
     """The share that may be missed at each boundary, low to high."""
-    names = _boundaries(given, scores, ranks)
-    if len(max_missed) == 1:
-        return dict.fromkeys(names, max_missed[0])
-    if len(set(given)) != len(given) or len(given) != len(max_missed):
-        raise ValueError(
-            f"--max-missed is given {len(max_missed)} times and --boundary "
-            f"{len(given)} times; give it once for all boundaries, or once for each "
-            "that is named, in the same order."
-        )
-    by_name = dict(zip(given, max_missed, strict=True))
-    return {name: by_name[name] for name in names}
-
-
-def _boundaries(
-    given: Sequence[str], scores: RunResults, ranks: Sequence[str]
-) -> list[str]:
-    names = metrics.boundary_names(ranks)
+    names = metrics.boundary_names(scores.ranks)
     chosen = list(dict.fromkeys(given or scores.critical))
-    if not chosen:
-        raise ValueError(
-            "the run names no critical boundary, so --boundary has to; there are "
-            f"{', '.join(names)}."
-        )
     unknown = [name for name in chosen if name not in names]
-    if unknown:
+    if unknown or not chosen:
         raise ValueError(
-            f"--boundary names {', '.join(unknown)}; the boundaries of this run are "
+            f"--boundary names {', '.join(unknown) or 'none'}, and the run's critical "
+            f"boundaries are {', '.join(scores.critical) or 'none'}; give some of "
             f"{', '.join(names)}."
         )
-    return sorted(chosen, key=names.index)
+    shares = dict.fromkeys(chosen, max_missed[0])
+    if len(max_missed) > 1:
+        if len(chosen) != len(given) or len(given) != len(max_missed):
+            raise ValueError(
+                f"--max-missed is given {len(max_missed)} times and --boundary "
+                f"{len(given)} times; give it once for all boundaries, or once for "
+                "each that is named, in the same order."
+            )
+        shares = dict(zip(given, max_missed, strict=True))
+    return {name: shares[name] for name in names if name in shares}
 
 
 def _costs(
@@ -241,156 +242,61 @@ def _costs(
     return {name: costs[name] for name in names if name in costs}
 
 
-# --- what the run has ---
+# --- what it changes, in sentences and tables ---
 
 
-def _with_probabilities(
-    found: Mapping[str, Predictions],
-    split: str,
-    folder: folders.RunFolder,
-    scores: RunResults,
-) -> Graded:
-    if split not in found:
-        raise ValueError(
-            f"{folder.path} was trained without a {split} slice, and neither "
-            "--coverage nor --guarantee may use images that anything else was chosen "
-            "on. Train a run with --config.data.calibration_fraction=0.1, or leave the "
-            "flag out: thresholds of --max-missed then come from the validation data."
-        )
-    given = found[split]
-    if given.probabilities is None:
-        raise ValueError(
-            f"the method {scores.method} of {folder.path} gives no "
-            "probabilities, and without them there is nothing to decide by."
-        )
-    return Graded(given.true, given.predicted, given.probabilities)
-
-
-def _by_missed(
-    fitted: Graded,
-    temperature: float,
-    targets: Mapping[str, float],
-    ranks: Sequence[str],
-    guarantee: bool,
-) -> dict[str, Any]:
-    """The fields of a decision by thresholds."""
-    names = metrics.boundary_names(ranks)
-    at = decisions.apply_temperature(fitted.probabilities, temperature)
-    thresholds = {
-        name: decisions.fit_threshold(
-            at, fitted.true, names.index(name), share, guarantee, name=name
-        )
-        for name, share in targets.items()
-    }
-    return {
-        "thresholds": thresholds,
-        "max_missed": dict(targets),
-        "guarantee": guarantee,
-    }
-
-
-def _saved(
-    folder: folders.RunFolder, ranks: Sequence[str], temperature: float
-) -> Decision | None:
-    """The decision there is, if it goes with the probabilities there are."""
-    try:
-        decision = Decision.read(folder.decision, ranks)
-    except ValueError:
-        return None  # it is kept under another name
-    return decision if decision and decision.temperature == temperature else None
-
-
-def _save(folder: folders.RunFolder, decision: Decision) -> None:
-    """Writes the decision; what was there before is kept beside it."""
-    if folder.decision.exists():
-        kept = files.unused_path(folder.decision)
-        shutil.copy2(folder.decision, kept)
-        console.print(f"the decision before this one is kept as {kept.name}")
-    files.write_sealed(folder.decision, decision.to_json())
-
-
-# --- what it changes, in sentences and a table ---
-
-
-def _missed(true: np.ndarray, labels: np.ndarray, h: int) -> tuple[int, int]:
-    """How many images above a boundary are put below it, and how many there are."""
-    above = true > h
-    return int((above & (labels <= h)).sum()), int(above.sum())
-
-
-def say_decision(decision: Decision, val: Graded, fitted: Graded | None) -> None:
-    for line in decision.describe():
-        console.print(line, soft_wrap=True)
-    before, after = (
-        metrics.negative_log_likelihood(p, val.true)
-        for p in (val.probabilities, decision.calibrated(val.probabilities))
-    )
-    console.print(
-        f"  temperature from {len(val.true)} validation images, whose NLL goes from "
-        f"{before:.3f} to {after:.3f}",
-        soft_wrap=True,
-    )
-    if fitted is None:
-        return
-    source = "calibration" if decision.guarantee else "validation"
-    names = metrics.boundary_names(decision.ranks)
-    labels = decision.apply(fitted.probabilities)
-    for name in decision.thresholds or {}:
-        missed, above = _missed(fitted.true, labels, names.index(name))
-        console.print(
-            f"  threshold from {above} {source} images above {name}, of which "
-            f"{missed} are missed",
-            soft_wrap=True,
-        )
-
-
-def show_labels(test: Graded, decision: Decision) -> None:
-    """A table of the test split, before the decision and after it, and verdicts."""
-    num_ranks = len(decision.ranks)
-    names = metrics.boundary_names(decision.ranks)
-    labels = {"before": test.predicted, "after": decision.apply(test.probabilities)}
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{len(test.true)} test images", justify="left")
-    for column in labels:
-        table.add_column(column, justify="right")
+def show_labels(
+    run: FinishedRun, decision: Decision, labels: dict[str, np.ndarray]
+) -> None:
+    """A table of the test split, before the decision and after it."""
+    true, _ = run.split("test")
+    table = Table(f"{len(true)} test images", box=None, pad_edge=False)
     columns = []
-    for given in labels.values():
-        counts = metrics.confusion_matrix(test.true, given, num_ranks)
-        scores, ends = metrics.scores(counts), intervals.of_scores(counts, names)
-        right = int(np.trace(counts))
-        cells = {
-            "accuracy": _share(right, len(test.true)),
-            "MAE": _number(scores["mae"], ends["mae"]),
-            "QWK": _number(scores["qwk"], ends["qwk"]),
-        }
-        crossing = metrics.boundary_counts(counts)
-        for name in decision.costs or decision.thresholds or {}:
-            for title, rate in (("missed", "missed"), ("false alarms", "false_alarm")):
-                pair = crossing[f"crossing_{rate}_rate"]
-                count, total = (int(part[names.index(name)]) for part in pair)
-                cells[f"{title} at {name}"] = _share(count, total)
-        if decision.costs is not None:
-            cost = (counts * decision.cost_matrix()).sum() / len(test.true)
-            cells["mean cost of an image"] = f"{cost:.3f}"
-        for rank, count in enumerate(counts.sum(0) if num_ranks <= FEW else ()):
-            truly = int(counts[rank].sum())
-            cells[f"graded {decision.ranks[rank]} ({truly} truly are)"] = str(count)
-        columns.append(cells)
-    for title in columns[0]:
-        table.add_row(title, *(cells[title] for cells in columns))
+    for title, given in labels.items():
+        table.add_column(title, justify="right")
+        scores = model_card.scores_of_labels(true, given, run.ranks)
+        columns.append(_cells(scores, decision))
+    for row in columns[0]:
+        table.add_row(row, *(cells[row] for cells in columns))
     console.print(table)
     console.print("  in brackets: 95% intervals", soft_wrap=True)
-    for name, target in (decision.max_missed or {}).items():
-        missed, above = _missed(test.true, labels["after"], names.index(name))
-        if above:
-            console.print(_against_target(name, missed, above, target), soft_wrap=True)
 
 
-def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
-    """How prediction sets fare on the test split: in all, and by rank."""
-    low, high = decision.apply_sets(test.probabilities)
-    num_ranks = len(decision.ranks)
-    overall, by_rank = conformal_sets.fare(low, high, test.true, num_ranks)
+def _cells(scores: SplitScores, decision: Decision) -> dict[str, str]:
+    """What the table says of some scores."""
+    ends = scores.intervals
+    assert ends is not None
+    cells = {
+        "accuracy": _shown("percent", scores.accuracy, ends.accuracy),
+        "MAE": _shown("number", scores.mae, ends.mae),
+        "QWK": _shown("number", scores.qwk, ends.qwk),
+    }
+    for name in decision.costs or decision.thresholds or {}:
+        rates, around = scores.boundaries[name], ends.boundaries[name]
+        cells[f"missed at {name}"] = _shown(
+            "percent", rates.crossing_missed_rate, around["crossing_missed_rate"]
+        )
+        cells[f"false alarms at {name}"] = _shown(
+            "percent",
+            rates.crossing_false_alarm_rate,
+            around["crossing_false_alarm_rate"],
+        )
+    if decision.costs is not None:
+        cost = (np.array(scores.confusion) * decision.cost_matrix()).sum()
+        cells["mean cost of an image"] = f"{cost / scores.count:.3f}"
+    counts = scores.predicted_counts if len(decision.ranks) <= FEW else {}
+    for rank, count in counts.items():
+        cells[f"graded {rank} ({scores.true_counts[rank]} truly are)"] = str(count)
+    return cells
+
+
+def say_sets(
+    run: FinishedRun, decision: Decision, sets: conformal_sets.PredictionSets
+) -> None:
+    """How prediction sets fare on the test split."""
+    true, probabilities = run.split("test")
+    low, high = decision.apply_sets(probabilities)
+    overall, _ = conformal_sets.fare(low, high, true, len(run.ranks))
     ends = overall.interval
     console.print(
         f"Prediction sets, from {sets.images} calibration images: of {overall.images} "
@@ -401,41 +307,9 @@ def say_sets(test: Graded, decision: Decision, sets: PredictionSets) -> None:
         "average.",
         soft_wrap=True,
     )
-    if num_ranks > FEW:
-        return
-    table = Table(box=None, pad_edge=False)
-    for title in ("true rank", "images", "in the set", "mean size of the set"):
-        table.add_column(title, justify="left" if title == "true rank" else "right")
-    for rank, found in zip(decision.ranks, by_rank, strict=True):
-        size = f"{found.mean_size:.2f}" if found.images else "–"
-        share = _share(found.held, found.images)
-        table.add_row(rank, str(found.images), share, size)
-    console.print(table)
 
 
-def _against_target(name: str, missed: int, above: int, target: float) -> str:
-    """Whether what is missed on test agrees with what was asked for."""
-    low, high = intervals.binomial(missed, above)
-    verdict = "agrees with"
-    if low > target:
-        verdict = "is above"
-    elif high < target:
-        verdict = "is below"
-    return (
-        f"Of the {above} test images above {name}, {missed} are missed. That is "
-        f"{100 * missed / above:.1f}% (95% interval {100 * low:.1f}% to "
-        f"{100 * high:.1f}%) and {verdict} the target of {100 * target:g}%."
-    )
-
-
-def _share(count: int, total: int) -> str:
-    if not total:
-        return "–"
-    low, high = intervals.binomial(count, total)
-    return f"{100 * count / total:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _number(value: float, ends: Sequence[float] | None) -> str:
-    if ends is None:
-        return "–"
-    return f"{value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})"
+def _shown(kind: str, value: float | None, ends: Ends) -> str:
+    """A score with its interval, as the report writes them."""
+    around = view.interval(ends, kind)
+    return f"{view.FORMATS[kind](value)} ({around})" if around else view.DASH

@@ -18,11 +18,12 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring import exported_model as folder_of
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.results import RunResults, SplitScores, read_results
+from cloc_jax.scoring.results import SplitScores, read_results
 from cloc_jax.training import encoder, trained_run
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
+PACKAGES = ("cloc_jax", "jax", "flax", "numpy")
 # Settings that may be paths, which say something of the machine and nothing to others.
 PLACES = {"data": ("root", "prepared", "csv"), "encoder": ("weights",)}
 
@@ -31,9 +32,6 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     """Writes the model of a trained run into a new folder, whole or not at all."""
     run = TrainedRun(config, folder)
     decision = Decision.read(folder.decision, run.ranks)
-    results = read_results(folder) if folder.metrics.exists() else None
-    has_table = (folder.path / predictions.NAME).is_file()
-    found = predictions.read(folder.path, results) if results and has_table else {}
     console.print(f"exporting for {', '.join(trained_run.PLATFORMS)}")
     program = trained_run.export_program(run)
     part = target.with_name(f"{target.name}.part")
@@ -46,14 +44,12 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
             _save_arrays(part / folder_of.SUPPORT, program.support)
         if decision:
             shutil.copyfile(folder.decision, part / folder_of.DECISION)
-        config_of_run = _portable(folder.read_config())
-        files.write_json(part / folder_of.CONFIG, config_of_run)
-        about = _about(run, program, found)
-        files.write_json(part / folder_of.ABOUT, about)
+        files.write_json(part / folder_of.CONFIG, _portable(folder.read_config()))
         how = _preprocessing(config)
         files.write_json(part / folder_of.PREPROCESSING, how)
+        about, card = _about(run, program, decision, how["image"])
+        files.write_json(part / folder_of.ABOUT, about)
         files.seal_folder(part)
-        card = _card(run, about, how["image"], decision, results, found)
         # Not under the seal: people may edit it.
         (part / folder_of.CARD).write_text(card, encoding="utf-8")
         part.rename(target)
@@ -83,28 +79,6 @@ def _portable(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _about(
-    run: TrainedRun,
-    program: trained_run.Program,
-    found: Mapping[str, predictions.Predictions],
-) -> dict[str, Any]:
-    val, temperature = found.get("val"), None
-    if val and val.probabilities is not None:
-        temperature = decisions.fit_temperature(val.probabilities, val.true)
-    return {
-        "format": folder_of.FORMAT,
-        "version": metadata.version("cloc_jax"),
-        "method": run.config.method.name,
-        "ranks": run.ranks,
-        "outputs": list(program.outputs),
-        "temperature": temperature,
-        "platforms": list(trained_run.PLATFORMS),
-        # With batches of this size results are those of `predict`, to the bit.
-        "batch": {"images": run.prediction_batch, "devices": run.mesh.size},
-        "versions": {n: metadata.version(n) for n in ("jax", "flax", "numpy")},
-    }
-
-
 def _preprocessing(config: ConfigDict) -> dict[str, Any]:
     """How an image becomes the program's input, and what the program does first."""
     name = config.encoder.preprocessing
@@ -114,45 +88,60 @@ def _preprocessing(config: ConfigDict) -> dict[str, Any]:
     return {"image": network_input(config)._asdict(), "scaling": scaling}
 
 
-def _card(
+def _about(
     run: TrainedRun,
-    about: Mapping[str, Any],
-    image: Mapping[str, Any],
+    program: trained_run.Program,
     decision: Decision | None,
-    results: RunResults | None,
-    found: Mapping[str, predictions.Predictions],
-) -> str:
-    config, data = run.config, run.folder.read_dataset()
+    image: Mapping[str, Any],
+) -> tuple[dict[str, Any], str]:
+    """What the model is, for programs and as a card for people."""
+    config, folder, data = run.config, run.folder, run.folder.read_dataset()
+    results = read_results(folder) if folder.metrics.exists() else None
+    has_table = (folder.path / predictions.NAME).is_file()
+    found = predictions.read(folder.path, results) if results and has_table else {}
+    temperature = None
     tables: dict[str, SplitScores] = {}
-    chooses = decision is not None and decision.chooses_labels
     if results:
-        name = "most likely grade" if chooses else "test"
-        tables[name] = results.final["test"]
-    if decision and chooses and "test" in found:
-        scores = model_card.decided_scores(decision, found["test"], run.ranks)
+        tables["most likely grade"] = results.final["test"]
+    val, test = found.get("val"), found.get("test")
+    if val and val.probabilities is not None:
+        temperature = decisions.fit_temperature(val.probabilities, val.true)
+    chooses = decision and decision.chooses_labels
+    if decision and chooses and test and test.probabilities is not None:
+        labels = decision.apply(test.probabilities)
+        scores = model_card.scores_of_labels(test.true, labels, run.ranks)
         tables["saved decision"] = scores
-    frozen = encoder.frozen_groups(config)
-    kept = " (frozen)" if config.encoder.frozen else ""
-    kept = kept or (f" ({', '.join(frozen)} frozen)" if frozen else "")
-    weights = config.encoder.weights
-    if weights and weights != "random":
+    about = {
+        "format": folder_of.FORMAT,
+        "version": metadata.version("cloc_jax"),
+        "method": config.method.name,
+        "ranks": run.ranks,
+        "outputs": list(program.outputs),
+        "temperature": temperature,
+        "platforms": list(trained_run.PLATFORMS),
+        # With batches of this size results are those of `predict`, to the bit.
+        "batch": {"images": run.prediction_batch, "devices": run.mesh.size},
+        "versions": {n: metadata.version(n) for n in PACKAGES},
+    }
+    words = [f"on the encoder {config.encoder.name}"]
+    if frozen := encoder.frozen_groups(config):
+        words.append(f"({', '.join(frozen)} frozen)")
+    if config.encoder.weights and config.encoder.weights != "random":
         # A path of the machine that trained would mean nothing to others.
-        kept += f" from the weights {pathlib.PurePath(weights).name}"
-    return model_card.render(
+        words.append(
+            f"from the weights {pathlib.PurePath(config.encoder.weights).name}"
+        )
+    card = model_card.render(
+        **image,
+        **about,
         title=f"{config.method.name} on {config.data.name}",
-        ranks=run.ranks,
         critical=list(config.data.critical),
         images=data["images"],
         tables=tables,
-        method=config.method.name,
-        encoder=f"on the encoder {config.encoder.name}{kept}",
+        encoder=" ".join(words),
         dataset=config.data.name,
         notes=data.get("notes", []),
         decision=decision.describe() if decision else [],
-        temperature=about["temperature"],
-        platforms=about["platforms"],
-        versions={"cloc_jax": about["version"], **about["versions"]},
         stages=results.stages if results else [],
-        **{k: image[k] for k in ("channels", "crop", "equalize", "size")},
-        random_crop=image["random_crop"],
     )
+    return about, card

@@ -1,8 +1,6 @@
 """Jobs on images before training, and on the weights of encoders."""
 
-from typing import Annotated
-
-from cloc_jax.cli.command_line import Folder, Settings, Written
+from cloc_jax.cli.command_line import Folder, Settings
 from cloc_jax.runtime import environment
 
 
@@ -18,22 +16,16 @@ def check(settings: Settings, run: Folder = "") -> int:
     return check.check(settings.config, settings.run_folder(run, "check"))
 
 
-def show(
-    settings: Settings,
-    run: Folder = "",
-    stage: Annotated[str, Written("NAME")] = "",
-) -> int:
+def show(settings: Settings, run: Folder = "") -> int:
     """Draw what would be trained on.
 
     Args:
       run: folder of the pictures; runs/<config>-show by default
-      stage: draw only the views of this stage, such as pretrain
     """
     environment.set_up_libraries(is_joint=False)
     from cloc_jax.cli import show
 
-    folder = settings.run_folder(run, "show")
-    show.show(settings.config, folder, stage=stage)
+    show.show(settings.config, settings.run_folder(run, "show"))
     return 0
 
 

@@ -99,17 +99,9 @@ def run_job(name: str, words: Sequence[str]) -> int:
         raise ValueError(
             f"unknown job {name!r}; use one of {', '.join(JOBS)}, or none to train."
         )
-    job = JOBS[name]
-    given, own = command_line.split_words(words, name)
-    if name == "train" and (late := [word for word in own if word in JOBS]):
+    if name == "train" and (late := [word for word in words if word in JOBS]):
         raise ValueError(f"the job comes first: python launch.py {late[0]} …")
-    arguments = command_line.read_flags(job, own)
-    kind = command_line.settings_type(job)
-    if kind:
-        arguments["settings"] = kind.read(given, name)
-    elif given:
-        command_line.refuse(name, given, "none")
-    return job(**arguments)
+    return JOBS[name](**command_line.read_words(JOBS[name], words))
 
 
 def overview() -> str:

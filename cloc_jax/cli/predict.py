@@ -13,17 +13,14 @@ from cloc_jax.runtime import errors, files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.errors import printable
-from cloc_jax.scoring import conformal_sets, decisions
+from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 SHOWN = 50  # rows of the table on the screen; the file has them all
 MOST_LIKELY = "most_likely"  # column beside what a decision chose
-SET = (
-    "set_from",
-    "set_to",
-)  # columns of a prediction set: its lowest rank, its highest
+SET = ("set_from", "set_to")  # columns of a prediction set: its ends
 
 
 def predict(
@@ -34,19 +31,22 @@ def predict(
 ) -> int:
     """Prints and writes a table of predictions; returns how many files failed.
 
-    A file or folder that cannot be read has its row, with the reason in place of a
-    rank. Where the run has a saved decision, that chooses the rank.
+    A file that cannot be read has its row, with the reason in place of a rank. Where
+    the run has a saved decision, that chooses the rank.
     """
-    images, closed = _files(paths)
+    images = _files(paths)
     target = _target(folder, output)
     run = TrainedRun(config, folder)
-    ranks, decision = run.ranks, _saved_decision(folder, run.ranks)
+    ranks, decision = run.ranks, Decision.read(folder.decision, run.ranks)
+    if decision:
+        console.print(f"labels by {folder.decision}:", soft_wrap=True)
+        for line in decision.describe():
+            console.print(f"  {line}", soft_wrap=True)
     rows: list[dict[str, str]] = []
     # One size for every chunk, so that one compiled program serves all of them.
     chunk = min(run.prediction_batch, len(images))
     for start in range(0, len(images), chunk):
         rows += _predict_some(run, images[start : start + chunk], chunk, decision)
-    rows += [{"file": path, "error": why} for path, why in closed.items()]
     columns = ["file", "predicted", "expected", *(f"p_{r}" for r in ranks), "error"]
     if decision and decision.chooses_labels:
         columns.insert(2, MOST_LIKELY)
@@ -54,20 +54,10 @@ def predict(
         columns[-1:-1] = SET
     table = [[row.get(column, "") for column in columns] for row in rows]
     files.write_csv(target, [columns, *table])
-    _show(rows, ranks)
+    # Of many ranks, chances would not fit beside each other.
+    _show(rows, [c for c in columns[:-1] if len(ranks) <= 10 or c[:2] != "p_"])
     console.print(f"written to {target}", soft_wrap=True)
     return sum("error" in row for row in rows)
-
-
-def _saved_decision(folder: folders.RunFolder, ranks: Sequence[str]) -> Decision | None:
-    """What `decide` left in the run's folder, if anything; and says so."""
-    decision = Decision.read(folder.decision, ranks)
-    if decision is None:
-        return None
-    console.print(f"labels by {folder.decision}:", soft_wrap=True)
-    for line in decision.describe():
-        console.print(f"  {line}", soft_wrap=True)
-    return decision
 
 
 def _predict_some(
@@ -104,39 +94,35 @@ def _predict_some(
     return rows
 
 
-def _files(paths: Sequence[str]) -> tuple[list[pathlib.Path], dict[str, str]]:
-    """The files named and the images below the folders named; folders not readable."""
+def _files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """The files named and the images below the folders named."""
     if not paths:
         raise ValueError(
             "predict got no images; name files or folders after the flags: "
             "python launch.py predict --run=… image.png folder/ …"
         )
     files: list[pathlib.Path] = []
-    closed: dict[str, str] = {}
     for path in map(pathlib.Path, paths):
         if os.path.isdir(path):
-            inside = _images_below(path, closed)
-            if not inside and not closed:
+            inside = _images_below(path)
+            if not inside:
                 raise FileNotFoundError(f"the folder {path} holds no images.")
             files += inside
         elif os.path.lexists(path):  # also a link that leads nowhere: it gets a row
             files.append(path)
         else:
             raise FileNotFoundError(f"there is no file {path}; check its name.")
-    if not files:
-        first, why = next(iter(closed.items()))
-        raise ValueError(f"there are no images to grade: {first}: {why}")
-    return files, closed
+    return files
 
 
-def _images_below(folder: pathlib.Path, closed: dict[str, str]) -> list[pathlib.Path]:
-    """Images below a folder, hidden ones left out; notes folders it cannot list."""
+def _images_below(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Images below a folder, hidden ones left out."""
 
-    def note(error: OSError) -> None:
-        closed[str(error.filename)] = f"the folder cannot be listed ({error.strerror})."
+    def refuse(error: OSError) -> None:
+        raise error  # else images would be missing without a word
 
     found = []
-    for place, below, names in os.walk(folder, onerror=note):
+    for place, below, names in os.walk(folder, onerror=refuse):
         below[:] = [name for name in below if not listing.is_hidden(name)]
         found += [
             pathlib.Path(place, name)
@@ -165,29 +151,15 @@ def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     return target
 
 
-def _show(rows: list[dict[str, str]], ranks: Sequence[str]) -> None:
+def _show(rows: list[dict[str, str]], columns: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False)
-    table.add_column("file", overflow="fold")
-    table.add_column("predicted", justify="right")
-    is_decided = any(MOST_LIKELY in row for row in rows)
-    if is_decided:
-        table.add_column("most likely", justify="right")
-    has_sets = any(SET[0] in row for row in rows)
-    if has_sets:
-        table.add_column("set", justify="right")
-    few = len(ranks) <= 10
-    for rank in ranks if few else ():
-        table.add_column(f"p({rank})", justify="right")
+    for name in columns:
+        table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows[:SHOWN]:
         if "error" in row:
             table.add_row(row["file"], Text(printable(row["error"]), style="red"))
-            continue
-        chances = [f"{float(row.get(f'p_{r}', 'nan')):.2f}" for r in ranks]
-        chosen = [row["predicted"], *([row[MOST_LIKELY]] if is_decided else ())]
-        if has_sets:
-            low, high = (ranks.index(row[end]) for end in SET)
-            chosen.append(conformal_sets.written(low, high, ranks))
-        table.add_row(row["file"], *chosen, *(chances if few else ()))
+        else:
+            table.add_row(*(row[column] for column in columns))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"… and {len(rows) - SHOWN} more in the file")

@@ -16,7 +16,6 @@ from cloc_jax.cli.command_line import (
     Settings,
     Written,
 )
-from cloc_jax.config import saved_config
 from cloc_jax.runtime import environment
 from cloc_jax.runtime import processes as running
 from cloc_jax.runtime.run_folder import RunFolder
@@ -47,7 +46,6 @@ def train(
     else:
         folder.check_new()
     processes.start()
-    _say_ignored(settings)
     from cloc_jax.report import evaluation
 
     evaluation.complete_run(settings.config, folder, resume=resume, draws=not no_report)
@@ -78,7 +76,7 @@ def report(run: Folder = "") -> int:
     Args:
       run: folder of a trained run
     """
-    folder = _with_results(run, "report")
+    folder = _trained(run, "report")
     from cloc_jax.report import html_page  # light: neither JAX nor images
     from cloc_jax.runtime.console import console
 
@@ -141,7 +139,7 @@ def decide(
         raise ValueError(
             "--remove takes the saved decision away; give it alone, with --run only."
         )
-    folder = (_trained if remove else _with_results)(run, "decide")
+    folder = _trained(run, "decide")
     from cloc_jax.cli import decide  # light: neither JAX nor images
 
     with folder.held("decide"):
@@ -192,35 +190,3 @@ def _trained(run: str, job: str) -> RunFolder:
     folder = RunFolder(run)
     folder.read_config()
     return folder
-
-
-def _with_results(run: str, job: str) -> RunFolder:
-    """The folder of --run with its results, made now where they are missing."""
-    folder = _trained(run, job)
-    results = (folder.metrics, folder.path / "predictions.csv")
-    is_trained = any((folder.path / "stages").glob("*.json"))
-    if is_trained and not all(path.is_file() for path in results):
-        environment.set_up_libraries(is_joint=False)
-        from cloc_jax.report import evaluation
-
-        with folder.held(job):
-            evaluation.evaluate(saved_config(folder.read_config()), folder)
-    return folder
-
-
-def _say_ignored(settings: Settings) -> None:
-    """Says which settings of the head were given to a method that has its own.
-
-    No error, as commands that compare methods share their settings.
-    """
-    from cloc_jax import methods
-    from cloc_jax.runtime.console import console
-
-    name = settings.config.method.name
-    words = [w for w in settings.words if w.startswith("--config.head.")]
-    given = [word.removeprefix("--config.").split("=")[0] for word in words]
-    if given and name in methods.METHODS and not methods.takes(name, "head"):
-        console.print(
-            f"  {', '.join(given)}: not used, as {name} has a head of its own",
-            soft_wrap=True,
-        )

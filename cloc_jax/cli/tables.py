@@ -117,7 +117,7 @@ def dataset_config(
         # The frozen variant of drawn knees has other images.
         file, own = f"{file}:frozen", ()
     words = [word for word in settings.words if word not in given]
-    return Settings.read([file, *own, *words, *more], "tables").config
+    return Settings.read([file, *own, *words, *more]).config
 
 
 def write_page(

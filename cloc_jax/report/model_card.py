@@ -9,8 +9,6 @@ import numpy as np
 
 from cloc_jax.runtime import files
 from cloc_jax.scoring import intervals, metrics
-from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import SplitScores
 
 NAMES = {
@@ -47,14 +45,11 @@ def render(*, tables: Mapping[str, SplitScores], **more: Any) -> str:
     return page.rstrip() + "\n"
 
 
-def decided_scores(
-    decision: Decision, test: Predictions, ranks: Sequence[str]
+def scores_of_labels(
+    true: np.ndarray, labels: np.ndarray, ranks: Sequence[str]
 ) -> SplitScores:
-    """Scores and intervals of test images whose grades a decision chooses."""
-    if test.probabilities is None:
-        raise ValueError("the run has a saved decision, but no probabilities.")
-    labels = decision.apply(test.probabilities)
-    scores = metrics.ordinal_metrics(np.asarray(test.true), labels, ranks)
+    """Scores and intervals of images that are given these grades."""
+    scores = metrics.ordinal_metrics(true, labels, ranks)
     ends = intervals.of_scores(scores["confusion"], list(scores["boundaries"]))
     return files.from_plain(SplitScores, scores | {"intervals": ends})
 

@@ -71,7 +71,7 @@ def test_clean_images_pass_and_leave_no_picture(tmp_path, capsys):
     assert found["patients"] == 54 and found["patients_in_several_splits"] == {}
     assert not (tmp_path / "out" / "odd.png").exists()
     (few,) = [text for text in found["remarks"] if "test images" in text]
-    assert few.count("4 of 4 right in rank") == 3 and "would mean 0.40 to 1.00" in few
+    assert "3 ranks, 0 (4); 1 (4); 2 (4)" in few
 
 
 def test_everything_that_is_wrong_is_found(tmp_path):
@@ -137,7 +137,7 @@ def test_what_the_command_says(tmp_path):
     words = [f"--config={file}", f"--config.data.root={root}"]
     process = launching.launch("check", *words, cwd=tmp_path)
     assert process.returncode == 1, process.stderr
-    assert "In several splits, identical: 1 pair" in process.stdout
+    assert "In several splits, identical: 1 group" in process.stdout
     assert "000_a.png (train, 0) = 900_a.png (test, 1)" in process.stdout
     assert (tmp_path / "runs" / "folder-check" / "check.json").exists()
 

@@ -18,7 +18,6 @@ from tiny_runs import tiny
 import cloc_jax
 from cloc_jax.cli import export, main
 from cloc_jax.data import drawn_knees
-from cloc_jax.methods import METHODS
 from cloc_jax.scoring import decisions, exported_model
 from cloc_jax.training import trained_run
 from cloc_jax.training.trained_run import TrainedRun
@@ -144,15 +143,14 @@ def method_config(name, **changes):
     return tiny(**given | small.get(name, {}))
 
 
-FAST = ("gol",)  # has a bank, and probabilities above boundaries
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
-        for name in METHODS
-        if name != "cloc"
+        "gol",  # has a bank, and probabilities above boundaries
+        pytest.param("mwr", marks=pytest.mark.slow),  # a bank of pairs
+        pytest.param("poe", marks=pytest.mark.slow),  # draws samples
+        pytest.param("simclr", marks=pytest.mark.slow),  # pretrains
+        pytest.param("clm", marks=pytest.mark.slow),  # a head of its own
     ],
 )
 def test_every_method_can_be_handed_over(name, tmp_path):

@@ -91,21 +91,12 @@ def test_links_pipes_devices_and_folders(grade, tmp_path):
         grade(tmp_path, place / "0.png", place / "typo.png")
 
 
-def test_folder_that_cannot_be_listed_has_its_row(grade, open_folder):
+def test_a_folder_that_cannot_be_listed_is_not_passed_over(grade, open_folder):
     place = images(open_folder)
-    (place / "closed").mkdir()
-    miniatures.picture(place / "closed" / "one.png")
-    (place / "closed").chmod(0)
-    (open_folder / "run").mkdir()
-    (open_folder / "run").chmod(0o777)
-    with unprivileged():
-        failed, rows = grade(open_folder, place)
-        found = reasons(rows)
-        with pytest.raises(ValueError, match="no images to grade.*cannot be listed"):
-            grade(open_folder, place / "closed")
+    (place / "closed").mkdir(mode=0)
+    with unprivileged(), pytest.raises(PermissionError, match="closed"):
+        grade(open_folder, place)
     (place / "closed").chmod(0o755)
-    assert failed == 1 and len(rows) == 6
-    assert "cannot be listed" in found[str(place / "closed")]
 
 
 def test_names_that_are_no_text_keep_their_bytes(

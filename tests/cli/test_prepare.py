@@ -60,11 +60,10 @@ def test_prepared_images_are_in_the_users_cache_by_default(monkeypatch, tmp_path
     assert assembly.prepared_folder(config) == tmp_path / "here"
 
 
-@pytest.mark.parametrize("pixels", [0, -1])
-def test_a_limit_of_no_pixels(tmp_path, pixels):
+def test_a_limit_of_no_pixels(tmp_path):
     config = config_of("folder", tmp_path, tmp_path / "prepared")
-    config.data.max_pixels = pixels
-    with pytest.raises(ValueError, match=f"data.max_pixels is {pixels}; use 1 or more"):
+    config.data.max_pixels = 0
+    with pytest.raises(ValueError, match="data.max_pixels is 0; use 1 or more"):
         assembly.load(config)
 
 

@@ -1,7 +1,6 @@
 """Times the loss and the training step against their rivals in PyTorch.
 
     python tests/rivals/compare.py --what=mmnp --batches=64,128,256,512
-    python tests/rivals/compare.py --what=rnc --batches=256
     python tests/rivals/compare.py --what=step --batches=32
 
 Needs the extra `parity`. Programs are timed in turn, round by round.
@@ -18,7 +17,7 @@ import torch
 import torch_step
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from cloc_jax.bench import loss, measurement, step
+from cloc_jax.bench import measurement, throughput
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.console import console
 from configs import koa
@@ -26,27 +25,18 @@ from configs import koa
 RANKS, HIDDEN = 5, 128
 
 
-def losses(what, batch, dim):
+def losses(batch, dim):
     """Value and gradients by our forms, and by the released way of working."""
-    is_rnc = what == "rnc"
-    rows = batch * loss.VIEWS if is_rnc else batch
-    data = loss.random_batch(rows, dim, "float32", RANKS)
+    data = throughput.random_batch(batch, dim, "float32", RANKS)
     embeddings, labels, margins = (torch.tensor(np.asarray(x)) for x in data)
     embeddings.requires_grad = margins.requires_grad = True
 
     def call():
         embeddings.grad = margins.grad = None
-        if is_rnc:
-            features = embeddings.reshape(batch, loss.VIEWS, dim)
-            y = labels[:: loss.VIEWS].long()
-            released_loop.rnc_by_columns(features, y, 2.0).backward()
-        else:
-            released_loop.mmnp_by_columns(embeddings, labels.long(), margins).backward()
+        released_loop.mmnp_by_columns(embeddings, labels.long(), margins).backward()
 
-    if is_rnc:
-        ours = loss.rnc_programs(data)
-    else:
-        ours = loss.mmnp_programs(data, loss.FORMS, sharding.make_mesh(1))
+    mesh = sharding.make_mesh(1)
+    ours = throughput.mmnp_programs(data, ("dense", "sorted"), mesh)
     return ours | {"released": measurement.Program(call)}
 
 
@@ -58,15 +48,15 @@ def steps(batch):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (batch, *config.data.size, 3), np.uint8)
     rival = torch_step.training_step(
-        "resnet50", images, np.arange(batch) % RANKS, num_ranks=RANKS, hidden=HIDDEN
+        images, np.arange(batch) % RANKS, num_ranks=RANKS, hidden=HIDDEN
     )
-    ours = step.first_step(config, RANKS, sharding.make_mesh(1))
+    ours = throughput.first_step(config, RANKS, sharding.make_mesh(1))
     return {"step": ours, "torch": measurement.Program(rival)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", choices=("mmnp", "rnc", "step"), default="mmnp")
+    parser.add_argument("--what", choices=("mmnp", "step"), default="mmnp")
     parser.add_argument("--batches", default="64,128,256")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
@@ -76,7 +66,7 @@ def main():
         if asked.what == "step":
             programs = steps(batch)
         else:
-            programs = losses(asked.what, batch, asked.dim)
+            programs = losses(batch, asked.dim)
         cells += measurement.measure(programs, {"batch": batch}, asked.rounds)
     console.print(f"{jax.__version__=} {torch.__version__=}")
     console.print(measurement.table(cells))

@@ -1,9 +1,8 @@
-"""Losses as loops over columns, in PyTorch: what ours are compared with.
+"""CLOC's loss as a loop over columns, in PyTorch: what ours is compared with.
 
-The released codes of CLOC and of RnC walk over the columns of the similarity matrix and
-take each as the positive of all anchors. These are those ways of working in our own
-words, written from the formulas, with the same reductions; they need PyTorch, an
-optional package.
+The released code walks over the columns of the similarity matrix and takes each as the
+positive of all anchors. This is that way of working in our own words, written from the
+formula, with the same reduction; it needs PyTorch, an optional package.
 """
 
 from typing import Any
@@ -31,25 +30,3 @@ def mmnp_by_columns(embeddings: Any, labels: Any, margins: Any) -> Any:
         column_of_anchors = torch.where(is_positive, mean, 0.0)[None]
         collected = torch.cat([collected, column_of_anchors])
     return (collected.sum(0) / positives / negatives).mean()
-
-
-def rnc_by_columns(features: Any, labels: Any, temperature: float) -> Any:
-    """Rank-N-Contrast of torch tensors [batch, views, dim] and [batch]."""
-    views = features.shape[1]
-    joined = torch.cat(torch.unbind(features, dim=1))
-    labels = labels.repeat(views)
-    count = labels.shape[0]
-    others = ~torch.eye(count, dtype=torch.bool)
-    # [count, count, dim] at once, as a broadcast difference does it.
-    apart = (joined[:, None, :] - joined[None, :, :]).norm(dim=-1)
-    logits = (-apart / temperature)[others].reshape(count, count - 1)
-    gaps = (labels[:, None] - labels[None, :]).abs()[others].reshape(count, count - 1)
-    # A constant of each row cancels; without it, far features would give log(0).
-    logits = logits - logits.max(dim=1, keepdim=True).values.detach()
-    exponentials = logits.exp()
-    total = joined.new_zeros(())
-    for column in range(count - 1):
-        is_as_far = gaps >= gaps[:, column : column + 1]
-        sums = (is_as_far * exponentials).sum(1)
-        total = total + (sums.log() - logits[:, column]).sum()
-    return total / (count * (count - 1))
