@@ -11,7 +11,7 @@ import numpy as np
 from drawn_probabilities import drawn
 from PIL import Image
 
-from cloc_jax.report import thumbnails
+from cloc_jax.report import evaluation, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import intervals, metrics, predictions
@@ -158,10 +158,8 @@ def history(results, epochs):
 def write_thumbnails(folder, test, count):
     """Thumbnails of the most interesting images, which show noise."""
     places = [0, 1] if len(set(test.true.tolist())) > 2 else [0]
-    order = thumbnails.by_interest(
-        test.true, test.predicted, test.probabilities, places
-    )
+    order = evaluation.by_interest(test, places)
     noise = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 1), np.uint8)
     images = [noise[i % 8] for i in range(len(test.items))]
-    path = folder.path / thumbnails.NAME
-    thumbnails.write(path, images.__getitem__, test.items, order[:count])
+    path = folder.path / view.THUMBNAILS
+    evaluation.write_thumbnails(path, images.__getitem__, test.items, order[:count])

@@ -174,15 +174,14 @@ def draw_odd(
             pictures = [picture(image, how) for image in group.images[:COLUMNS]]
             rows.append(Row(kind, pictures))
     if rows:
-        figures.sheet(
-            path,
+        sheet = figures.sheet(
             rows,
-            list(COLOURS),
+            COLOURS,
             title=f"{name}: images that look odd",
             note=f"{len(rows)} of {len(odd)}; check.json names all",
             front_heading="what",
-            colours=list(COLOURS.values()),
         )
+        figures.save(sheet, path)
     return bool(rows)
 
 

@@ -16,7 +16,7 @@ from cloc_jax.cli.command_line import (
     Settings,
     Written,
 )
-from cloc_jax.runtime import environment
+from cloc_jax.runtime import environment, errors
 from cloc_jax.runtime import processes as running
 from cloc_jax.runtime.run_folder import RunFolder
 
@@ -78,11 +78,10 @@ def report(run: Folder = "") -> int:
     """
     folder = _trained(run, "report")
     from cloc_jax.report import html_page  # light: neither JAX nor images
-    from cloc_jax.runtime.console import console
 
     with folder.held("report"):
         page = html_page.write_report(folder)
-    console.print(f"report  {page}", soft_wrap=True)
+    print(f"report  {errors.printable(str(page))}")
     return 0
 
 

@@ -15,7 +15,7 @@ from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, augmented
 from cloc_jax.report import figures
 from cloc_jax.report.figures import Picture, Row
-from cloc_jax.report.figures.style import thinned
+from cloc_jax.report.figures.style import rank_colours, thinned
 from cloc_jax.runtime import files, sharding
 from cloc_jax.runtime.console import console, print_dataset
 from cloc_jax.runtime.errors import printable
@@ -49,14 +49,15 @@ def show(config: ConfigDict, folder: pathlib.Path) -> list[pathlib.Path]:
     for name, views in sheets.items():
         rows = _rows(dataset, views, config.seed)
         path = files.unused_path(folder / f"{name}.png")
-        figures.sheet(
-            path,
+        colours = rank_colours(len(dataset.ranks))
+        sheet = figures.sheet(
             rows,
-            dataset.ranks,
+            dict(zip(dataset.ranks, colours, strict=True)),
             title=f"{config.data.name}, {config.method.name}: {name}",
             note=notes.get(name, ""),
             headings=("as evaluated", "as training may see it") if views else ("", ""),
         )
+        figures.save(sheet, path)
         console.print(f"picture  {path}", soft_wrap=True)
         paths.append(path)
     console.print("  another --config.seed shows others")

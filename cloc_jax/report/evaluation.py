@@ -4,27 +4,35 @@ The only code that reads the test split, and it changes nothing that training re
 """
 
 import contextlib
+import io
 import pathlib
+from collections.abc import Callable, Sequence
 
 import cv2
 import numpy as np
 from ml_collections import ConfigDict
+from PIL import Image
 
 from cloc_jax.config import saved_config
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
-from cloc_jax.report import figures, html_page, thumbnails, view
+from cloc_jax.report import figures, html_page, view
 from cloc_jax.runtime import errors, files, processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import metrics
+from cloc_jax.scoring import decisions, metrics
+from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import RunResults
 from cloc_jax.training import assembly, run_scores
 from cloc_jax.training import run as training_run
 from cloc_jax.training.assembly import Parts
 from cloc_jax.training.trained_run import TrainedRun
 
-TRAIN_DRAWN = 2000  # training images whose embeddings are drawn
+# Of a split. UMAP compares all pairs of fewer than 4,096 points; two splits are.
+MOST_DRAWN = 2000
+THUMBNAIL = 224  # pixels of the longer side, at most
+MOST_THUMBNAILS = 1500  # as each has to be read and decoded
+MOST_BYTES = 4_000_000  # of all thumbnails of a run
 
 
 def complete_run(
@@ -102,8 +110,7 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
     folder, found = run.folder, run_scores.compute(run, parts)
     results = found.results
     train, test = (parts.dataset.splits[name] for name in ("train", "test"))
-    some = np.random.default_rng(0).permutation(len(train))[:TRAIN_DRAWN]
-    drawn = Subset(train, np.sort(some))
+    drawn = Subset(train, _drawn(len(train)))
     of_train = run.embed(drawn)
     if processes.is_first():
         results = run_scores.write_predictions(folder, found)
@@ -113,7 +120,11 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
             "test": (found.embeddings, test.labels),
         }
         draw(folder.path, results, embeddings)
-        _write_thumbnails(folder.path / thumbnails.NAME, results, found, parts.dataset)
+        crossed = results.final["test"].crossing_rates()
+        matter = metrics.boundaries_that_matter(crossed, results.critical)
+        places = [list(crossed).index(name) for name in matter]
+        image, order = test.original().__getitem__, by_interest(found.test, places)
+        write_thumbnails(folder.path / view.THUMBNAILS, image, found.test.items, order)
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
         folder.write_metrics(results.to_json())
@@ -134,12 +145,21 @@ def draw(
     """
     ranks, counts = results.ranks, results.final["test"].confusion
     cosines = metrics.similarity(*embeddings["test"], len(ranks))
+    mapped = {}
+    for split, (vectors, labels) in embeddings.items():
+        some = _drawn(len(labels))
+        mapped[split] = vectors[some], labels[some]
     for name, figure in (
         ("confusion", figures.confusion_figure(counts, ranks, results.critical)),
-        ("embedding", figures.embedding_figure(embeddings, ranks)),
+        ("embedding", figures.embedding_figure(mapped, ranks)),
         ("similarity", figures.similarity_figure(cosines, ranks)),
     ):
         figures.save(figure, folder / f"{name}.png")
+
+
+def _drawn(count: int) -> np.ndarray:
+    """Which images of a split are in the maps of embeddings, always the same ones."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:MOST_DRAWN])
 
 
 def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
@@ -156,18 +176,57 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
             files.write_bytes(path / f"grade-{name}.png", data)
 
 
-def _write_thumbnails(
+def by_interest(test: Predictions, boundaries: Sequence[int]) -> list[int]:
+    """All images, those first that a reader will want to look at.
+
+    In turn one of the furthest mistakes, the surest first, and one of those nearest to
+    a boundary.
+    """
+    off = np.abs(test.true - test.predicted)
+    if test.probabilities is None:
+        return np.argsort(-off, kind="stable").tolist()
+    sure = test.probabilities[np.arange(len(off)), test.predicted]
+    doubt = np.full(len(off), np.inf)
+    for h in boundaries:
+        above = decisions.probability_above(test.probabilities, h)
+        doubt = np.minimum(doubt, np.abs(above - 0.5))
+    orders = np.lexsort((-sure, -off)), np.argsort(doubt, kind="stable")
+    return list(dict.fromkeys(np.stack(orders, axis=1).ravel().tolist()))
+
+
+def write_thumbnails(
     path: pathlib.Path,
-    results: RunResults,
-    found: run_scores.Evaluation,
-    dataset: Dataset,
+    image: Callable[[int], np.ndarray],
+    names: Sequence[str],
+    order: Sequence[int],
 ) -> None:
-    """Small pictures of the test images that a reader will ask for first."""
-    crossed, test = results.final["test"].crossing_rates(), found.test
-    matter = metrics.boundaries_that_matter(crossed, results.critical)
-    places = [list(crossed).index(name) for name in matter]
-    order = thumbnails.by_interest(
-        test.true, test.predicted, test.probabilities, places
+    """Keeps small JPEGs of images, in that order as far as they fit.
+
+    So the page can be drawn again without the data.
+
+    Args:
+      path: of the file.
+      image: the pixels of an image by its index.
+      names: of all images.
+      order: of their indices.
+    """
+    kept: dict[str, bytes] = {}
+    room = MOST_BYTES
+    for item in order[:MOST_THUMBNAILS]:
+        pixels = np.asarray(image(item))
+        small = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        file = io.BytesIO()
+        small.save(file, "JPEG", quality=80)
+        room -= file.tell()
+        if room < 0:
+            break
+        kept[names[item]] = file.getvalue()
+    file = io.BytesIO()
+    np.savez(
+        file,
+        names=np.array(list(kept), np.str_),
+        sizes=np.array([len(data) for data in kept.values()], np.int64),
+        bytes=np.frombuffer(b"".join(kept.values()), np.uint8),
     )
-    images = dataset.splits["test"].original()
-    thumbnails.write(path, images.__getitem__, test.items, order)
+    files.write_bytes(path, file.getvalue())

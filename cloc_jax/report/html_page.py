@@ -1,26 +1,37 @@
 """A run folder as one HTML page that a person can open, print and send.
 
-What it says is there without scripts; where a browser runs them, curves are drawn,
-decisions can be moved and images looked through. page/ has the templates, styles and
-scripts; uPlot draws the curves and comes with its licence. The page's content security
-policy lets these scripts run, known by their hash, and nothing be loaded.
+Its text and tables are there without scripts; where a browser runs them, curves are
+drawn, decisions can be moved and images looked through. page/ has the templates, styles
+and scripts; uPlot draws the curves and comes with its licence. The page's content
+security policy lets these scripts run, known by their hash, and nothing be loaded.
+
+Scripts work on compact JSON, with arrays as base64. Every label that a slider can lead
+to is in it, found by `scoring.decisions`, so that the page and `launch.py decide` agree
+to the last image; the page only looks labels up.
 """
 
 import base64
 import hashlib
+import itertools
 import json
+import math
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
-import markupsafe
+import numpy as np
+from markupsafe import Markup
 
-from cloc_jax.report import page_data
 from cloc_jax.report import view as views
+from cloc_jax.report.view import View
 from cloc_jax.runtime import files
 from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.scoring import decisions, metrics
+from cloc_jax.scoring.decisions import Decision
+from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import RunResults
 
 NAME = "report.html"
@@ -34,20 +45,25 @@ SCRIPTS = (
     "deciding.js",
     "start.js",
 )
-PLACE = "DATA-OF-THE-RUN"  # in the page, until the data are put there
-MOST_BYTES = 9_500_000  # of the page; thumbnails are left out to stay below
+LABEL = "<u2"  # how labels are written
+CALIBRATION = "calibration"  # the split, as data/splits.py names it
+# A missed image at one boundary, where all other mistakes cost 1.
+COSTS = tuple(
+    float(f"{digits * 10.0**power:.2g}")
+    for power in (-1, 0, 1)
+    for digits in (1, 1.5, 2, 3, 5, 7)
+) + (100.0,)
+BINS = 10  # of a calibration plot
 
 
 def write_report(folder: RunFolder, results: RunResults | None = None) -> pathlib.Path:
     """Writes `report.html` into the run's folder and returns its path.
 
-    Reads nothing but files of that folder, and the studies of the margins that lie in
-    it or beside it. Where a file is missing, the page says so in its place, except
-    for `metrics.json`: it must be there, unless `results` has what it would hold.
-    Images have thumbnails as far as the page stays below MOST_BYTES.
+    Reads nothing but files of that folder, and the studies of the margins beside it.
+    Where a picture is missing, the page says so in its place; the results must be
+    there, unless `results` has what metrics.json would hold.
     """
-    view = views.View.read(folder, results)
-    data = page_data.build(view)
+    view = View.read(folder, results)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -55,73 +71,32 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[..., str | None]] = {
+    environment.filters |= {
         "percent": views.percent,
         "number": views.number,
         "seconds": views.duration,
         "interval": views.interval,
+        "unmet_margins": views.unmet_margins,
     }
-    environment.filters |= filters
-    page = environment.get_template("page.html.jinja").render(
-        view=view,
-        results=view.results,
-        data=data,
-        moved=page_data.moved_boundaries(view),
-        parts=_read_parts(),
-    )
-    path = folder.path / NAME
-    whole = _with_data(printable(page), data, view.thumbnails or {})
-    files.write_text(path, whole)
-    return path
-
-
-class _Parts(NamedTuple):
-    """What the template puts into the page as it is."""
-
-    css: markupsafe.Markup
-    script: markupsafe.Markup
-    policy: str  # of content security
-    place: str = PLACE
-
-
-def _read_parts() -> _Parts:
-    css = _text("uPlot.min.css") + "\n" + _text("page.css")
+    style = f"{_text('uPlot.min.css')}\n{_text('page.css')}"
     own = "\n".join(_text(name) for name in SCRIPTS)
     script = (
         f"/*!\nuPlot\n\n{_text('uPlot.LICENSE')}\n*/\n{_text('uPlot.iife.min.js')}\n"
         f'(() => {{\n"use strict";\n{own}\n}})();\n'
     )
-    mark = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{mark}'; "
-        "style-src 'unsafe-inline'; img-src data:"
+    data = page_data(view)
+    page = environment.get_template("page.html.jinja").render(
+        view=view,
+        results=view.results,
+        data=data,
+        style=Markup(style),
+        script=Markup(script),
+        hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        json=Markup(_json(data)),
     )
-    return _Parts(markupsafe.Markup(css), markupsafe.Markup(script), policy)
-
-
-def _with_data(page: str, data: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """The page with its data, and with as many thumbnails as there is room for.
-
-    Args:
-      page: with PLACE where the data go.
-      data: for the scripts, see `page_data`.
-      pictures: JPEGs by image, the most wanted first.
-    """
-    before, _, after = page.partition(PLACE)
-    room = MOST_BYTES - len(page.encode()) - len(_json(data))
-    places = {}
-    if data["images"]:
-        places = {name: i for i, name in enumerate(data["images"]["names"])}
-    kept: dict[int, str] = {}
-    for name, picture in pictures.items():
-        if name not in places:
-            continue
-        text = base64.b64encode(picture).decode()
-        room -= len(text) + 12  # with its key and marks
-        if room < 0:
-            break
-        kept[places[name]] = text
-    return before + _json(data | {"thumbnails": kept}) + after
+    path = folder.path / NAME
+    files.write_text(path, printable(page))
+    return path
 
 
 def _json(value: Any) -> str:
@@ -132,3 +107,239 @@ def _json(value: Any) -> str:
 
 def _text(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8").strip()
+
+
+# --- what the scripts work on ---
+
+
+def page_data(view: View) -> dict[str, Any]:
+    """Plain data for JSON: `images`, `deciding` and `plots`, and how they are read."""
+    val, temperature = view.splits["val"], 1.0
+    if val.probabilities is not None:
+        temperature = decisions.fit_temperature(val.probabilities, val.true)
+    has_chances = view.test.probabilities is not None
+    return {
+        "ranks": view.results.ranks,
+        "images": _images(view, temperature),
+        "deciding": _deciding(view, temperature) if has_chances else None,
+        "plots": _plots(view),
+    }
+
+
+def _images(view: View, temperature: float) -> dict[str, Any]:
+    """The test images, with calibrated probabilities."""
+    shown, thumbnails = view.test, view.thumbnails or {}
+    images: dict[str, Any] = {
+        "names": list(shown.items),
+        "true": _base64(shown.true, LABEL),
+        "predicted": _base64(shown.predicted, LABEL),
+        "probabilities": None,
+        "sets": None,
+        "thumbnails": {
+            i: base64.b64encode(thumbnails[name]).decode()
+            for i, name in enumerate(shown.items)
+            if name in thumbnails
+        },
+    }
+    if shown.probabilities is None:
+        return images
+    at = decisions.apply_temperature(shown.probabilities, temperature)
+    images["probabilities"] = _base64(at, "<f4")
+    if view.decision is not None and view.decision.sets is not None:
+        low, high = view.decision.apply_sets(shown.probabilities)
+        ends = {"low": _base64(low, LABEL), "high": _base64(high, LABEL)}
+        images["sets"] = ends | {"coverage": view.decision.sets.coverage}
+    return images
+
+
+def _base64(values: np.ndarray, kind: str) -> str:
+    data = np.ascontiguousarray(values).astype(kind).tobytes()
+    return base64.b64encode(data).decode()
+
+
+# --- decisions ---
+
+
+def _deciding(view: View, temperature: float) -> dict[str, Any]:
+    """What the sliders look up.
+
+    A slider of the share that may be missed has steps (see `_steps`). Which steps an
+    image passes at which boundaries says on which sides it may lie, and for each
+    combination of sides there is a table of labels. A slider of costs has a table of
+    labels for each of its positions.
+    """
+    ranks = tuple(view.results.ranks)
+    names = metrics.boundary_names(ranks)
+    moved = {name: names.index(name) for name in view.boundaries_that_matter}
+    at = {
+        split: decisions.apply_temperature(found.probabilities, temperature)
+        for split, found in view.splits.items()
+        if found.probabilities is not None
+    }
+    decision, test, p = view.decision, view.test, view.test.probabilities
+    assert p is not None
+    saved = None
+    if decision is not None and decision.chooses_labels:
+        saved = _base64(decision.apply(p), LABEL)
+    boundaries = []
+    for name, h in moved.items():
+        above = decisions.probability_above(at["test"], h)
+        by_cost = [Decision(ranks, temperature, {name: (c, 1.0)}) for c in COSTS]
+        boundaries.append(
+            {
+                "name": name,
+                "h": h,
+                "above": _base64(above, "<f4"),
+                "curve": _curve(above, test.true > h),
+                "steps": {
+                    split: _steps(above, at[split], view.splits[split], h, guarantee)
+                    for split, guarantee in (("val", False), (CALIBRATION, True))
+                    if split in at
+                },
+                "by_cost": [_base64(one.apply(p), LABEL) for one in by_cost],
+            }
+        )
+    run = shlex.quote(str(view.folder.path))
+    return {
+        "command": f"python launch.py decide --run={run}",
+        "temperature": temperature,
+        "saved": saved,
+        "calibration": len(view.splits[CALIBRATION].true) if CALIBRATION in at else 0,
+        "sides": _labels_by_side(at["test"], list(moved.values())),
+        "costs": COSTS,
+        "boundaries": boundaries,
+    }
+
+
+def _steps(
+    above: np.ndarray,
+    fitted: np.ndarray,
+    images: Predictions,
+    h: int,
+    guarantee: bool,
+) -> dict[str, str]:
+    """The thresholds of a boundary that can be asked for, from the lowest up.
+
+    `shares` are the shares missed that they use up, `passed` how many of them each
+    test image lies above.
+    """
+    scores = decisions.probability_above(fitted, h)
+    wanted = np.sort(scores[images.true > h])
+    thresholds = [decisions.just_below(float(score), scores) for score in wanted]
+    shares = decisions.missed_shares(len(wanted), guarantee)
+    return {
+        "shares": _base64(shares, "<f8"),
+        "thresholds": _base64(np.array(thresholds), "<f8"),
+        "passed": _base64(np.searchsorted(thresholds, above, side="left"), "<u4"),
+    }
+
+
+def _labels_by_side(probabilities: np.ndarray, places: Sequence[int]) -> list[str]:
+    """Labels for every combination of sides of the boundaries, each of them free, below
+    or above; the side of the last boundary changes fastest."""
+    tables = []
+    for sides in itertools.product((None, 1.0, -1.0), repeat=len(places)):
+        chosen = zip(places, sides, strict=True)
+        thresholds = {h: side for h, side in chosen if side is not None}
+        labels = decisions.by_thresholds(probabilities, thresholds)
+        tables.append(_base64(labels, LABEL))
+    return tables
+
+
+def _curve(above: np.ndarray, is_above: np.ndarray) -> dict[str, Any]:
+    """The fewest false alarms for each number of test images missed at a boundary."""
+    order = np.argsort(above, kind="stable")
+    is_last = np.append(np.diff(above[order]) > 0, True)  # equals go together
+    missed = np.append(0, np.cumsum(is_above[order])[is_last])
+    below = int((~is_above).sum())
+    alarms = np.append(below, below - np.cumsum(~is_above[order])[is_last])
+    fewest = dict(zip(missed.tolist(), alarms.tolist(), strict=True))
+    return {
+        "missed": list(fewest),
+        "alarms": list(fewest.values()),
+        "above": int(is_above.sum()),
+        "below": below,
+    }
+
+
+# --- plots ---
+
+
+def _plots(view: View) -> dict[str, Any]:
+    """Plots by name: `loss`, `accuracy`, one for each readout, and `calibration`.
+
+    A plot against epochs has `x`, and `lines` with a `name`, `values` (None where there
+    is none) and whether it `is_fixed`; `changes` are the epochs after which a new stage
+    begins. `calibration` is a list of panels with their bins.
+    """
+    history = view.history
+    epochs = list(range(1, len(history) + 1))
+    changes = [
+        i for i, (a, b) in enumerate(itertools.pairwise(history), 1)
+        if a.get("stage") != b.get("stage")
+    ]  # fmt: skip
+    scalars = dict.fromkeys(key for row in history for key in row.get("train") or ())
+    parts = [key for key in scalars if key not in ("loss", "accuracy")]
+    lines = {
+        "loss": [
+            _line("training loss", history, "train", "loss"),
+            *(_line(key.replace("_", " "), history, "train", key) for key in parts),
+        ],
+        "accuracy": [
+            _line("training", history, "train_eval", "accuracy"),
+            _line("validation", history, "val", "accuracy"),
+            _line("training batches", history, "train", "accuracy"),
+        ],
+    }
+    for name, readout in view.results.readouts.items():
+        lines[name] = [
+            _line(label, history, "readouts", name, label)
+            | {"is_fixed": readout.kinds.get(label) == "fixed"}
+            for label in readout.values
+        ]
+    plots: dict[str, Any] = {}
+    for name, some in lines.items():
+        known = [line for line in some if any(v is not None for v in line["values"])]
+        if known and len(epochs) > 1:
+            title = name.replace("_", " ").capitalize()
+            axes = {"title": title, "x": epochs, "changes": changes}
+            plots[name] = axes | {"lines": known}
+    if view.test.probabilities is not None:
+        plots["calibration"] = _calibration(view, view.test)
+    return plots
+
+
+def _line(
+    label: str, history: Sequence[Mapping[str, Any]], *keys: str
+) -> dict[str, Any]:
+    """A line by epoch; None where the history has no number."""
+    values = []
+    for row in history:
+        value: Any = row
+        for key in keys:
+            value = (value or {}).get(key)
+        is_known = isinstance(value, int | float) and math.isfinite(value)
+        values.append(value if is_known else None)
+    return {"name": label, "values": values}
+
+
+def _calibration(view: View, test: Predictions) -> list[dict[str, Any]]:
+    """How often it was so against how probable it was: of the likeliest rank, and of
+    lying above each boundary that matters. A bin has the mean probability, how often it
+    was so, the two ends of its interval, and the number of images."""
+    p, true = test.probabilities, test.true
+    assert p is not None
+    bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
+    panels = [
+        (
+            "The likeliest rank",
+            decisions.reliability(p.max(1), p.argmax(1) == true, bins),
+        )
+    ]
+    names = metrics.boundary_names(view.results.ranks)
+    for name in view.boundaries_that_matter:
+        h = names.index(name)
+        above = decisions.probability_above(p, h)
+        holds = decisions.reliability(above, true > h, bins)
+        panels.append((f"Above {name}", holds))
+    return [{"title": title, "bins": found} for title, found in panels]

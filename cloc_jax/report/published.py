@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 PATH = pathlib.Path(__file__).with_name("paper_tables.json")
 DATASETS = ("adience", "hid", "koa", "idrid", "bracs")  # of its Tables 1 and 2
+ALL_DATASETS = (*DATASETS, "clap2015")
 
 
 class Control(NamedTuple):
@@ -61,11 +62,6 @@ def protocol(dataset: str) -> dict[str, Any]:
     return found["all"] | found[dataset] if dataset in found else {}
 
 
-def clap2015() -> dict[int, float]:
-    """MAE in classes of 1 to 5 years, by how many classes that gives."""
-    return {row["classes"]: row["mae"] for row in tables()["clap2015_bins"]}
-
-
 def of_dataset(name: str) -> Published:
     """The paper's CLOC on one of DATASETS."""
     scores, control = tables()["comparison"]["cloc"], tables()["controllability"][name]
@@ -87,14 +83,14 @@ def of_dataset(name: str) -> Published:
 
 
 def find(dataset: str, num_ranks: int) -> Published | None:
-    """The paper's result on a dataset, or None where it has none with as many ranks."""
-    if dataset == "clap2015" and num_ranks in clap2015():
-        years = list(clap2015()).index(num_ranks) + 1
-        width = "1 year" if years == 1 else f"{years} years"
-        notes = (f"A VGG16 and classes of {width}; the MAE counts classes.",)
-        return Published(None, clap2015()[num_ranks], notes=notes)
-    if dataset not in DATASETS:
-        return None
-    found = of_dataset(dataset)
-    control = found.control
-    return found if control and len(control.learned) == num_ranks - 1 else None
+    """The paper's result on one of ALL_DATASETS; None where it has other ranks."""
+    if dataset in DATASETS:
+        found = of_dataset(dataset)
+        control = found.control
+        return found if control and len(control.learned) == num_ranks - 1 else None
+    for row in tables()["clap2015_bins"]:
+        if row["classes"] == num_ranks:
+            width = "1 year" if row["bin"] == 1 else f"{row['bin']} years"
+            note = f"A VGG16 and classes of {width}; the MAE counts classes."
+            return Published(None, row["mae"], notes=(note,))
+    return None

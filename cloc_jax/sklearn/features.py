@@ -20,11 +20,9 @@ from cloc_jax.config import canonical, default_config, from_canonical, set_field
 from cloc_jax.data.source import KeptFeatures
 from cloc_jax.encoders import Identity
 from cloc_jax.runtime import checkpoint, sharding
-from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import assembly, batches, encoder
 from cloc_jax.training.fit import fit
-from cloc_jax.training.train_step import NonFinite
 
 EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
 # What decides a model and how it is trained.
@@ -42,10 +40,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
       method: cloc, ce, orcnn, poe, gol, mwr, coral, corn, sord or clm; docs/methods.md
         describes them.
       margins: of cloc: "learn", "shared", a number, or one entry per boundary.
-      projection: width of the linear layer that the contrast of cloc acts on.
-      hidden: width of the layer before the classifier.
       learning_rate: of Adam.
-      weight_decay: decoupled, never on margins.
       batch_size: even, 4 or more.
       max_epochs: of each stage, at most. An epoch of few rows sees them several times.
       patience: epochs without improvement that end a stage.
@@ -66,10 +61,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         *,
         method: str = "cloc",
         margins: Any = "learn",
-        projection: int = 32,
-        hidden: int = 64,
         learning_rate: float = 3e-3,
-        weight_decay: float = 0.0,
         batch_size: int = 32,
         max_epochs: int = 100,
         patience: int = 10,
@@ -80,10 +72,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self.order = order
         self.method = method
         self.margins = margins
-        self.projection = projection
-        self.hidden = hidden
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
         self.patience = patience
@@ -97,46 +86,31 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         self.classes_ = ordered_classes(y, self.order)
-        labels = np.array([_place(self.classes_, label) for label in y], np.int32)
-        present = np.unique(labels)
-        if len(present) < 2:
-            raise ValueError(
-                "an order needs at least two classes, but the data have one class: "
-                f"{self.classes_[present[0]]!r}."
-            )
+        labels = np.argmax(y[:, None] == self.classes_, axis=1).astype(np.int32)
         seed = int(check_random_state(self.random_state).randint(2**31))
         self._settings = canonical(self._config(), *SECTIONS)
         model = self._model()
-        try:
-            fitted = fit(
-                model.method,
-                self._split(X, labels, seed),
-                dataclasses.replace(model.settings, seed=seed),
-                create=functools.partial(model.create, np.uint32(seed)),
-                ranks=[str(label) for label in self.classes_],
-                mesh=model.mesh,
-            )
-        except NonFinite as error:
-            raise NonFinite(
-                f"{error} Scale the features, such as by StandardScaler in a pipeline, "
-                "or use a smaller learning_rate.",
-                error.step,
-            ) from None
-        self._leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(fitted.state)]
+        fitted = fit(
+            model.method,
+            self._split(X, labels, seed),
+            dataclasses.replace(model.settings, seed=seed),
+            create=functools.partial(model.create, np.uint32(seed)),
+            ranks=[str(label) for label in self.classes_],
+            mesh=model.mesh,
+        )
+        self._state = jax.tree.map(np.asarray, fitted.state)
         self._support, self.n_iter_ = fitted.support, fitted.epochs
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        found = self._predicted(X)
-        return self.classes_[np.asarray(found.label)]
+        return self.classes_[np.asarray(self._predicted(X).label)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [row, class], in the order of `classes_`."""
         found = predictions.rank_probabilities(self._predicted(X))
         assert found is not None, "all methods for features give probabilities"
-        exact = np.asarray(found, np.float64)
-        return exact / exact.sum(axis=1, keepdims=True)
+        return summing_to_one(found)
 
     def decision_boundaries(self) -> dict[str, float]:
         """What the method learned of each boundary, by name, such as "1|2".
@@ -147,7 +121,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         model = self._model()
         names = metrics.boundary_names([str(c) for c in self.classes_])
-        arrays = jax.tree.map(jax.numpy.asarray, model.state(self._leaves))
+        arrays = jax.tree.map(jax.numpy.asarray, self._state)
         learned = model.method.readouts(checkpoint.merge_model(model.graph, arrays))
         for readout in learned.values():
             if readout.per == "boundary":
@@ -161,8 +135,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
     def _predicted(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float32, reset=False)
-        model = self._model()
-        state, support = model.state(self._leaves), self._support
+        model, state, support = self._model(), self._state, self._support
         predictor = inference.predictor(model.graph, model.method, model.mesh)
         return batches.Features(batches.given(X), model.mesh).over(
             functools.partial(predictor, state, support),
@@ -173,11 +146,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self, X: np.ndarray, labels: np.ndarray, seed: int
     ) -> dict[str, KeptFeatures]:
         """Training and validation rows, the latter stratified."""
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction is {self.validation_fraction}; use 0 or more, "
-                "below 1."
-            )
         whole = batches.given(X, labels)
         held = int(self.validation_fraction * len(labels))
         counts = np.bincount(labels)
@@ -196,10 +164,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         config.encoder.frozen = True  # the features are given
         config.method.name = self.method
         config.method.cloc.margins = self.margins
-        config.head.projection = self.projection
-        config.head.hidden = self.hidden
+        config.head.projection, config.head.hidden = 32, 64
         config.optimizer.learning_rate = float(self.learning_rate)
-        config.optimizer.weight_decay = float(self.weight_decay)
         config.train.batch_size = self.batch_size
         config.train.max_epochs = self.max_epochs
         config.train.patience = self.patience
@@ -228,15 +194,10 @@ class _Model:
             return self.method.init(Identity(num_features, is_signed=True), rngs)
 
         self.create = encoder.compiled_model(make)
-        self.graph, like = checkpoint.split_model(nnx.eval_shape(make))
-        self._tree = jax.tree.structure(like)
+        self.graph, _ = checkpoint.split_model(nnx.eval_shape(make))
         self.settings = dataclasses.replace(
             assembly.fit_settings(config), epoch_steps=EPOCH_STEPS
         )
-
-    def state(self, leaves: list[np.ndarray]) -> ModelState:
-        """The model of these arrays."""
-        return jax.tree.unflatten(self._tree, leaves)
 
 
 @functools.lru_cache(maxsize=64)
@@ -244,9 +205,17 @@ def _model(text: str, num_features: int, num_ranks: int) -> _Model:
     return _Model(from_canonical(text), num_features, num_ranks)
 
 
+def summing_to_one(probabilities: np.ndarray) -> np.ndarray:
+    """The probabilities in float64, made to sum to 1 in each row."""
+    exact = np.asarray(probabilities, np.float64)
+    return exact / exact.sum(axis=1, keepdims=True)
+
+
 def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:
     """The classes from lowest to highest; ValueError where the order lacks some."""
     found = np.unique(y)
+    if len(found) < 2:
+        raise ValueError(f"an order needs two classes; y has one class: {found[0]!r}.")
     if order is None:
         return found
     classes = np.asarray(list(order))
@@ -259,7 +228,3 @@ def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:
             "them or correct the labels."
         )
     return classes
-
-
-def _place(classes: np.ndarray, label: Any) -> int:
-    return int(np.flatnonzero(classes == label)[0])

@@ -2,6 +2,7 @@
 
 import atexit
 import csv
+import functools
 import os
 import pathlib
 import shutil
@@ -16,28 +17,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.config import default_config, freeze_encoder, saved_config, set_fields
+from cloc_jax.cli.command_line import CONFIGS, load_config
+from cloc_jax.config import saved_config, set_fields
 from cloc_jax.data import images
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn.features import ordered_classes
+from cloc_jax.sklearn.features import ordered_classes, summing_to_one
 from cloc_jax.training import run as run_training
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 Image = str | os.PathLike | np.ndarray
-# As in configs/folder.py.
-AUGMENT = {
-    "augment.flip_horizontal": 0.5,
-    "augment.rotate_degrees": 10.0,
-    "augment.translate": 0.05,
-    "augment.scale": 0.1,
-    "augment.brightness": 0.1,
-    "augment.contrast": 0.2,
-}
 
 
 class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
@@ -55,17 +48,18 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
       method: any; docs/methods.md describes them.
       encoder: small, resnet18, resnet34, resnet50, vgg16, vgg16_bn or densenet121.
       weights: file or hub name of its ImageNet weights; docs/data.md.
-      frozen: keep the encoder as its weights are, which trains in minutes on a CPU.
-      size: height and width that the network sees.
+      frozen: keep the encoder as its weights are, which trains in minutes on a CPU, as
+        `configs/folder.py:frozen` does.
+      size: height and width that the network sees; None for the configuration's.
       channels: 1 for grey images, 3 for colour.
-      batch_size, learning_rate, max_epochs: of training; None for the configuration's.
-      settings: any others of cloc_jax/config.py, such as {"data.test_fraction": 0.3}.
+      settings: any others of cloc_jax/config.py, such as {"data.test_fraction": 0.3}
+        or {"train.max_epochs": 20}.
       verbose: print what the command line prints.
       random_state: the seed of the run.
 
     Attributes:
       classes_: the classes from lowest to highest; columns of `predict_proba`.
-      run_: the folder of the run.
+      run_: the folder of the run, which has to stay.
     """
 
     def __init__(
@@ -77,11 +71,8 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         encoder: str = "small",
         weights: str = "",
         frozen: bool = False,
-        size: tuple[int, int] = (128, 128),
+        size: tuple[int, int] | None = None,
         channels: int = 3,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        max_epochs: int | None = None,
         settings: dict[str, Any] | None = None,
         verbose: bool = False,
         random_state: Any = None,
@@ -94,9 +85,6 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         self.frozen = frozen
         self.size = size
         self.channels = channels
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_epochs = max_epochs
         self.settings = settings
         self.verbose = verbose
         self.random_state = random_state
@@ -106,8 +94,6 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         y = column_or_1d(y, warn=True)
         found = _checked(X, len(y))
         classes = ordered_classes(y, self.order)
-        if len(np.unique(y)) < 2:
-            raise ValueError("an order needs at least two classes; y has one class.")
         run = RunFolder(pathlib.Path(self.run or _temporary() / "run"))
         if run.path.exists():
             raise FileExistsError(
@@ -123,30 +109,27 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         try:
             run_training.train(config, run, resume=False)
             if self.run:
-                evaluation.evaluate(_read(run), run)
+                evaluation.evaluate(saved_config(run.read_config()), run)
         finally:
             console.quiet = before
         self.classes_, self.run_ = classes, str(run.path.absolute())
-        self.__dict__.pop("_loaded", None)
         return self
 
     def predict(self, X: Sequence[Image]) -> np.ndarray:
         """The class of each image, by the decision that `launch.py decide` saved if
         there is one."""
-        found = self._graded(X)
-        return self.classes_[found.labels]
+        return self.classes_[self._graded(X).labels]
 
     def predict_proba(self, X: Sequence[Image]) -> np.ndarray:
         """Probabilities [image, class], in the order of `classes_`."""
         found = self._graded(X).probabilities
         if found is None:
             raise ValueError(f"method {self.method} gives no probabilities.")
-        exact = np.asarray(found, np.float64)
-        return exact / exact.sum(axis=1, keepdims=True)
+        return summing_to_one(found)
 
     def _graded(self, X: Sequence[Image]) -> decisions.Grades:
         check_is_fitted(self)
-        run = self._trained()
+        run = _trained(self.run_)
         prepare = network_input(run.config)
         arrays = [
             prepare.of_array(image)
@@ -159,39 +142,20 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         decision = Decision.read(run.folder.decision, run.ranks)
         return decisions.grade(found, run.ranks, decision)
 
-    def _trained(self) -> TrainedRun:
-        if "_loaded" not in self.__dict__:
-            folder = RunFolder(self.run_)
-            self._loaded = TrainedRun(_read(folder), folder)
-        return self._loaded
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without compiled programs; the folder of the run has to stay."""
-        state = dict(super().__getstate__())
-        state.pop("_loaded", None)
-        return state
-
     def _config(
         self, root: pathlib.Path, table: pathlib.Path, classes: np.ndarray
     ) -> ConfigDict:
-        config = default_config()
-        config.data.name = "folder"
-        set_fields(config, AUGMENT)
-        if self.frozen:
-            freeze_encoder(config)
+        variant = ":frozen" if self.frozen else ""
+        config, _ = load_config(f"{CONFIGS / 'folder.py'}{variant}")
         config.encoder.name = self.encoder
         config.encoder.weights = str(self.weights)
         config.data.root, config.data.csv = str(root), str(table)
         config.data.order = tuple(str(c) for c in classes)
-        config.data.size, config.data.channels = tuple(self.size), self.channels
+        config.data.channels = self.channels
+        if self.size is not None:
+            config.data.size = tuple(self.size)
         config.method.name = self.method
         config.seed = int(check_random_state(self.random_state).randint(2**31))
-        if self.batch_size is not None:
-            config.train.batch_size = self.batch_size
-        if self.max_epochs is not None:
-            config.train.max_epochs = self.max_epochs
-        if self.learning_rate is not None:
-            config.optimizer.learning_rate = float(self.learning_rate)
         set_fields(config, self.settings or {})
         return config
 
@@ -222,7 +186,8 @@ def _write_table(
     for i, image in enumerate(found):
         if isinstance(image, np.ndarray):
             path = beside / f"{i:07}.png"
-            pixels = images.from_array(image, channels=_channels(image))
+            channels = 1 if image.ndim == 2 or image.shape[-1] == 1 else 3
+            pixels = images.from_array(image, channels=channels)
             cv2.imwrite(str(path), pixels[..., ::-1])  # OpenCV writes blue first
             paths.append(path)
         else:
@@ -237,9 +202,8 @@ def _write_table(
     return root.absolute(), table.absolute()
 
 
-def _channels(image: np.ndarray) -> int:
-    return 1 if image.ndim == 2 or image.shape[-1] == 1 else 3
-
-
-def _read(folder: RunFolder) -> ConfigDict:
-    return saved_config(folder.read_config())
+@functools.lru_cache(maxsize=8)
+def _trained(run: str) -> TrainedRun:
+    """The model of a run, which is compiled once."""
+    folder = RunFolder(run)
+    return TrainedRun(saved_config(folder.read_config()), folder)

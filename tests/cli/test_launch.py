@@ -18,7 +18,7 @@ from PIL import Image
 from tiny_runs import arrays
 
 from cloc_jax.cli import main, predict
-from cloc_jax.report import thumbnails
+from cloc_jax.report import view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
@@ -67,7 +67,7 @@ def test_leaves_all_results(finished):
     for name in ("confusion.png", "embedding.png", "similarity.png"):
         with Image.open(run / name) as picture:
             picture.verify()
-    kept = thumbnails.read(run / thumbnails.NAME)
+    kept = view.read_thumbnails(run / view.THUMBNAILS)
     assert set(kept) == set(found["test"].items)
     page = (run / "report.html").read_text()
     assert f"{100 * results.final['test'].accuracy:.1f}%" in page

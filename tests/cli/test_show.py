@@ -20,11 +20,11 @@ def drawn(monkeypatch):
     """What the sheets were made of, in place of the sheets."""
     made = []
 
-    def sheet(path, rows, ranks, **texts):
-        path.write_text("a picture")
-        made.append((rows, ranks, texts))
+    def sheet(rows, colours, **texts):
+        made.append((rows, list(colours), texts))
 
     monkeypatch.setattr(figures, "sheet", sheet)
+    monkeypatch.setattr(figures, "save", lambda _, path: path.write_text("a picture"))
     return made
 
 

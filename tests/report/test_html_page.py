@@ -1,22 +1,33 @@
-"""The report: one safe file that holds what the run folder says."""
+"""The report: one safe file that holds what the run folder says, and for its scripts
+the labels of `decide`."""
 
 import base64
 import dataclasses
 import hashlib
 import html.parser
 import io
+import itertools
 import json
 import re
 
 import numpy as np
 import pytest
-from finished_runs import PICTURES, change_results, finished_run
+from drawn_probabilities import coarse, drawn
+from finished_runs import (
+    PICTURES,
+    RANKS,
+    change_results,
+    finished_run,
+    split_scores,
+)
 from PIL import Image
 
+from cloc_jax.cli import decide
 from cloc_jax.report import html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, metrics, predictions
+from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import ReadoutValues, TradeOff, read_results
 
 
@@ -83,9 +94,31 @@ def images_of(page):
     return [attributes for tag, attributes in page.tags if tag == "img"]
 
 
-def test_is_self_contained(tmp_path):
-    folder = make_run(tmp_path / "run", list("01234"), shown=5)
-    page = read_page(folder)
+@pytest.fixture(scope="module")
+def koa(tmp_path_factory):
+    """The folder of a run on a dataset that the paper has."""
+    return make_run(
+        tmp_path_factory.mktemp("koa") / "run",
+        list("01234"),
+        dataset="koa",
+        critical=["1|2"],
+        expect="MAE ±",
+        config={"seed": 7, "data": {"root": None, "augment": {"flip": True}}},
+        shown=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def page(koa):
+    return read_page(koa)
+
+
+@pytest.fixture(scope="module")
+def test(koa):
+    return read_results(koa).final["test"]
+
+
+def test_is_self_contained(koa, page):
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "object")
         assert tag != "script" or "src" not in attributes
@@ -96,7 +129,7 @@ def test_is_self_contained(tmp_path):
             kind = re.match("data:image/(png|jpeg);base64,", attributes["src"])
             data = base64.b64decode(attributes["src"][kind.end() :])
             assert Image.open(io.BytesIO(data)).format.lower() == kind[1]
-    text = (folder.path / "report.html").read_text(encoding="utf-8")
+    text = (koa.path / "report.html").read_text(encoding="utf-8")
     assert "@import" not in text and "url(" not in text
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     mark = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
@@ -107,16 +140,16 @@ def test_is_self_contained(tmp_path):
     drawn = [image for image in images_of(page) if "width" in image]
     assert len(drawn) == len(PICTURES) and all(image["alt"] for image in drawn)
     assert all(image["width"] == "192" for image in drawn)
-    ids = {attributes["id"] for tag, attributes in page.tags if tag == "section"}
+    ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
+    assert ids[:5] == ["good", "errors", "images", "trust", "decide"]
+    assert ids[5:] == ["control", "network", "made"]
     links = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a"}
-    assert links == ids  # every section is linked, every link leads somewhere
+    assert links == set(ids)  # every section is linked, every link leads somewhere
 
 
-def test_headline_and_tables_hold_the_scores(tmp_path):
-    config = {"seed": 7, "data": {"root": None, "augment": {"flip": True}}}
-    folder = make_run(tmp_path / "run", list("01234"), expect="MAE ±", config=config)
-    page, results = read_page(folder), read_results(folder)
-    test, val = results.final["test"], results.final["val"]
+def test_headline_and_tables_hold_the_scores(koa, page, test):
+    results = read_results(koa)
+    val = results.final["val"]
     assert (
         f"Of 300 test images, {100 * test.accuracy:.1f}% were given exactly the "
         f"right rank and {100 * test.one_off_accuracy:.1f}% were at most one rank "
@@ -146,12 +179,13 @@ def test_headline_and_tables_hold_the_scores(tmp_path):
         for scores in (results.earlier["phase_one"], results.final)
     ]
     assert page.row("MAE", 5)[1][1:] == [f"{value:.3f}" for value in phases]
-    assert page.row("joint (phase one)", 5)[1][1:4] == ["9", "279", "1 min 1 s"]
+    assert page.row("joint (phase one)", 5)[1][1:4] == ["9", "279", "61.2 s"]
     assert "it was enough" in page.text
     first = [row for _, row in page.rows if row[:2] == ["joint", "1"]]
     assert first[0][2:6] == ["2.000", "42.5%", "55.0%", "52.5%"]
     assert page.row("data.augment.flip", 2)[1][1] == "true"
     assert page.row("device", 2)[1][1] == "cpu x1"
+    assert "The order score is 0.812" in page.text and "Spearman" in page.text
 
 
 def percents(ends):
@@ -162,9 +196,7 @@ def numbers(ends):
     return f"{ends[0]:.3f} to {ends[1]:.3f}"
 
 
-def test_every_headline_has_its_interval(tmp_path):
-    folder = make_run(tmp_path / "run", list("01234"), critical=["1|2"])
-    page, test = read_page(folder), read_results(folder).final["test"]
+def test_every_headline_has_its_interval(page, test):
     ends = test.intervals
     assert page.classes["ends"][:4] == [
         percents(ends.accuracy),
@@ -184,9 +216,7 @@ def test_every_headline_has_its_interval(tmp_path):
     ]
 
 
-def test_the_commonest_rank_and_the_paper_stand_beside(tmp_path):
-    folder = make_run(tmp_path / "run", list("01234"), dataset="koa", critical=["1|2"])
-    page, test = read_page(folder), read_results(folder).final["test"]
+def test_the_commonest_rank_and_the_paper_stand_beside(page, test):
     assert page.row("This run", 3)[1][1:] == [
         f"{100 * test.accuracy:.1f}% {percents(test.intervals.accuracy)}",
         f"{test.mae:.3f} {numbers(test.intervals.mae)}",
@@ -226,7 +256,6 @@ STUDY = {
 }
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
 @pytest.mark.parametrize(
     ("file", "picture"),
     [
@@ -235,10 +264,10 @@ STUDY = {
         ("collapse.json", "collapse.png"),
     ],
 )
-def test_studies_are_shown(tmp_path, file, picture, is_beside):
+def test_studies_are_shown(tmp_path, file, picture):
     folder = make_run(tmp_path / "study" / "run", list("01234"), critical=["1|2"])
     assert "± 0.01" not in read_page(folder).text
-    place = folder.path.parent if is_beside else folder.path
+    place = folder.path.parent
     files.write_sealed(place / file, STUDY)
     before = len(images_of(read_page(folder)))
     Image.new("RGB", (600, 300)).save(place / picture, dpi=(150, 150))
@@ -249,9 +278,8 @@ def test_studies_are_shown(tmp_path, file, picture, is_beside):
     assert page.row("0.5", 3)[1] == STUDY["rows"][1]
 
 
-def test_without_a_study_the_page_says_how_to_make_it(tmp_path):
-    page = read_page(make_run(tmp_path / "a", list("01234"), critical=["2|3"]))
-    assert 'python launch.py control --config=… --boundary="2|3"' in page.text
+def test_without_a_study_the_page_says_how_to_make_it(page, tmp_path):
+    assert 'python launch.py control --config=… --boundary="1|2"' in page.text
     page = read_page(make_run(tmp_path / "b", list("01234")))
     assert '--boundary="0|1"' in page.text
     assert "No boundary was named as important" in page.text
@@ -277,78 +305,56 @@ def test_decisions_and_what_they_cost_are_shown(tmp_path):
     assert page.row("20.0%", 5)[1][1:] == ["–"] * 4
 
 
-def test_order_score_is_explained(tmp_path):
-    page = read_page(make_run(tmp_path / "run", list("012")))
-    assert "The order score is 0.812" in page.text and "Spearman" in page.text
-    assert "lowest for “2” (0.583) and highest for “0” (0.750)" in page.text
-
-
-def test_collapsed_margins_are_noted(tmp_path):
-    margins = {"0|1": 0.019, "1|2": 0.3, "2|3": 0.0}
-    folder = make_run(tmp_path / "run", list("0123"), margins=margins)
-    page = read_page(folder)
-    assert "Collapse: the margins of 0|1 , 2|3 fell below 0.02" in page.text
-    assert view.COLLAPSED == 0.02
-    kinds = {"0|1": "fixed", "1|2": "learned", "2|3": "fixed"}  # set so by hand
-    fixed = {"margins": ReadoutValues("boundary", margins, kinds, 1.0)}
-    change_results(folder, readouts=fixed)
-    assert "Collapse" not in read_page(folder).text
-
-
-def test_margins_without_influence_are_noted(tmp_path):
-    folder = make_run(tmp_path / "run", list("012"))
-    for violated, is_noted in (
-        ({"0|1": 1.0, "1|2": 0.9995}, True),
-        ({"0|1": 1.0, "1|2": None}, True),  # no triplets there
-        ({"0|1": 1.0, "1|2": 0.99}, False),
-        ({"0|1": None, "1|2": None}, False),
-    ):
-        change_results(folder, violated=violated)
-        assert ("does not depend on the margins" in read_page(folder).text) == is_noted
+FIXED = {"0|1": "fixed", "1|2": "learned", "2|3": "fixed"}  # by hand
 
 
 @pytest.mark.parametrize(
-    ("margins", "is_too_wide"),
-    [({"0|1": 0.8, "1|2": 0.7}, True), ({"0|1": 0.75, "1|2": 0.25}, False)],
+    ("margins", "kinds", "violated", "words", "is_said"),
+    [
+        ((0.019, 0.3, 0.0), {}, (), "Collapse: the margins of 0|1 , 2|3 fell", True),
+        ((0.019, 0.3, 0.0), FIXED, (), "Collapse", False),
+        ((0.5, 0.3, 0.7), {}, (), "sum to 1.500, more than the 1.000", True),
+        ((0.5, 0.3, 0.2), {}, (), "more than the", False),
+        ((0.1, 0.1, 0.1), {}, (1.0, 0.9995, 1.0), "not depend on the margins", True),
+        ((0.1, 0.1, 0.1), {}, (1.0, None, 1.0), "not depend on the margins", True),
+        ((0.1, 0.1, 0.1), {}, (1.0, 0.99, 1.0), "not depend on the margins", False),
+        ((0.1, 0.1, 0.1), {}, (None,) * 3, "not depend on the margins", False),
+    ],
 )
-def test_margins_that_cannot_be_met_are_noted(tmp_path, margins, is_too_wide):
-    page = read_page(make_run(tmp_path / "run", list("012"), margins=margins))
-    assert ("sum to 1.500, more than the 1.000" in page.text) == is_too_wide
-    assert page.row("Sum", 4)[1][2] == f"{sum(margins.values()):.3f}"
+def test_margins_that_say_little_are_noted(
+    tmp_path, margins, kinds, violated, words, is_said
+):
+    folder = make_run(tmp_path / "run", list("0123"), critical=["1|2"])
+    values = dict(zip(FIXED, margins, strict=True))
+    readout = ReadoutValues("boundary", values, kinds, 1.0)
+    violated = dict(zip(FIXED, violated, strict=False))
+    change_results(folder, readouts={"margins": readout}, violated=violated)
+    page = read_page(folder)
+    assert (words in page.text) == is_said
+    assert page.row("Sum", 5 if violated else 4)[1][2] == f"{sum(margins):.3f}"
 
 
-def test_nearest_images_are_the_most_doubtful_of_each_side(tmp_path):
-    folder = make_run(tmp_path / "run", list("0123"), critical=["1|2"], shown=300)
-    found = view.View.read(folder).nearest()
-    test = predictions.read(folder.path, read_results(folder))["test"]
+def test_nearest_images_are_the_most_doubtful_of_each_side(koa, page):
+    ((name, sides),) = view.View.read(koa).nearest()
+    test = predictions.read(koa.path, read_results(koa))["test"]
     above = decisions.probability_above(test.probabilities, 1)
     is_right = (test.predicted > 1) == (test.true > 1)
-    ((name, sides),) = found
     assert name == "1|2"
     for side, some in (("right", is_right), ("wrong", ~is_right)):
         own = sorted(np.flatnonzero(some), key=lambda i: abs(above[i] - 0.5))
         wanted = own[: view.NEAREST]
         assert [image.item for image in sides[side]] == [test.items[i] for i in wanted]
-        assert [image.probability for image in sides[side]] == above[wanted].tolist()
-    page = read_page(folder)
-    assert f"above: {100 * sides['wrong'][0].probability:.0f}%" in page.text
+        assert [image.above for image in sides[side]] == above[wanted].tolist()
+    assert f"above: {100 * sides['wrong'][0].above:.0f}%" in page.text
     shown = [image["alt"] for image in images_of(page)]
     assert {image.item for side in sides.values() for image in side} <= set(shown)
 
 
-def test_questions_come_in_order(tmp_path):
-    page = read_page(make_run(tmp_path / "run", list("01")))
-    sections = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
-    assert sections[:5] == ["good", "errors", "images", "trust", "decide"]
-    assert sections[5:] == ["control", "network", "made"]
-
-
-def test_critical_boundary_is_highlighted_and_named(tmp_path):
-    folder = make_run(tmp_path / "run", list("01234"), critical=["1|2"])
-    page = read_page(folder)
-    assert page.row("1|2", 7)[0] == "critical" and page.row("1|2", 4)[0] == "critical"
-    assert page.row("0|1", 7)[0] == "" and page.row("0|1", 4)[0] == ""
-    rates = read_results(folder).final["test"].boundaries["1|2"]
+def test_critical_boundary_is_highlighted_and_named(page, test):
+    assert page.row("1|2", 7)[0] == "critical" and page.row("0|1", 7)[0] == ""
+    margins = {row[0].strip(): mark for mark, row in page.rows if "learned" in row}
+    assert margins["1|2 critical"] == "critical" and margins["0|1"] == ""
+    rates = test.boundaries["1|2"]
     assert f"{rates.missed_count} images of “2” were called “1” (missed)" in page.text
 
 
@@ -366,7 +372,7 @@ def test_names_are_escaped(tmp_path):
     data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
     assert json.loads(data)["ranks"] == ranks
     assert page.row(boundary, 7)[0] == "critical"
-    assert "& <i>.png" in page.text
+    assert json.loads(data)["images"]["names"][0] == "test/00000 & <i>.png"
     assert page.row("method.note", 2)[1][1] == "<script>alert(1)</script>"
 
 
@@ -392,46 +398,27 @@ def test_readouts_of_other_methods_have_a_table_and_a_plot(tmp_path):
     assert any(a.get("data-plots") == "first_points" for _, a in page.tags)
 
 
-def test_mistakes_are_of_the_reported_split(tmp_path):
-    folder = make_run(tmp_path / "run", list("012"))
-    page = read_page(folder)
-    test = predictions.read(folder.path, read_results(folder))["test"]
-    off = np.abs(test.true - test.predicted)
-    sure = test.probabilities[np.arange(len(off)), test.predicted]
-    worst = np.lexsort((-sure, -off))[0]
-    assert page.row(test.items[worst], 5)[1][1:] == [
-        *(str(rank) for rank in (test.true[worst], test.predicted[worst])),
-        str(off[worst]),
-        f"{100 * sure[worst]:.1f}%",
-    ]
-    assert "val/" not in page.text
-
-
 def test_missing_optional_files_leave_a_sentence(tmp_path):
     folder = make_run(tmp_path / "run", list("012"), pictures=())
-    gone = ["history.jsonl", "config.json", "predictions.csv"]
-    for name in gone:
-        (folder.path / name).unlink()
+    (folder.path / "history.jsonl").unlink()
     page = read_page(folder)
-    for name in [*gone, *PICTURES]:
+    for name in ["history.jsonl", *PICTURES]:
         assert f"({name}" in page.text
     assert not images_of(page)
+    (folder.path / "predictions.csv").unlink()
+    with pytest.raises(FileNotFoundError, match="predictions.csv; `launch.py evaluate"):
+        html_page.write_report(folder)
 
 
 def test_undefined_numbers_are_dashes(tmp_path):
     folder = make_run(tmp_path / "run", list("012"))
-    one = metrics.ordinal_metrics([1, 1], [1, 1], list("012"))
-    plain = read_results(folder).to_json() | {"final": {"test": one}}
+    one = predictions.Predictions([], np.array([1, 1]), np.array([1, 1]), None)
+    plain = read_results(folder).to_json()
+    plain["final"]["test"] = split_scores(one, list("012"))
     folder.write_metrics(plain)
     page = read_page(folder)
     assert page.row("0", 5)[1][3] == "–"
     assert "None" not in page.text and not re.search(r"\bnan\b", page.text.lower())
-    assert not page.classes.get("ends") or "95% interval" not in page.text
-
-
-def test_validation_stands_in_where_there_is_no_test_split(tmp_path):
-    folder = make_run(tmp_path / "run", list("012"), splits=("val",))
-    assert "Of 300 validation images" in read_page(folder).text
 
 
 def test_two_ranks_have_no_one_off_card(tmp_path):
@@ -461,8 +448,169 @@ def test_missing_results_say_what_to_do(tmp_path):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.97, "1 min 0 s"), (95.0, "1 min 35 s")]
-    + [(3599.6, "1 h 0 min"), (7385, "2 h 3 min"), (None, "–")],
+    [(0.04, "0.0 s"), (95.0, "95.0 s"), (3599, "60.0 min"), (7385, "2.1 h")]
+    + [(None, "–")],
 )
 def test_durations(seconds, text):
     assert view.duration(seconds) == text
+
+
+# --- what the scripts get ---
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("page") / "run")
+
+
+def written(path, **options):
+    folder = finished_run(path, **options)
+    html_page.write_report(folder)
+    return folder
+
+
+def data_of(folder):
+    text = (folder.path / html_page.NAME).read_text()
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def array(text, kind="<u2"):
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def test_images_are_those_of_the_predictions(run):
+    data = data_of(run)
+    found = predictions.read(run.path, read_results(run))
+    val, test = found["val"], found["test"]
+    temperature = decisions.fit_temperature(val.probabilities, val.true)
+    at = decisions.apply_temperature(test.probabilities, temperature)
+    assert data["deciding"]["temperature"] == temperature
+    given = array(data["images"]["probabilities"], "<f4").reshape(at.shape)
+    np.testing.assert_array_equal(given, at.astype(np.float32))
+    assert array(data["images"]["true"]).tolist() == test.true.tolist()
+    assert array(data["images"]["predicted"]).tolist() == test.predicted.tolist()
+    assert data["images"]["names"] == test.items
+    row = data["deciding"]["boundaries"][0]
+    assert row["name"] == "mild|clear" and row["h"] == 1
+    assert set(row["steps"]) == {"val", "calibration"}
+
+
+def test_each_position_of_a_cost_slider_has_the_labels_of_that_cost(run):
+    deciding = data_of(run)["deciding"]
+    test = predictions.read(run.path, read_results(run))["test"]
+    costs = deciding["costs"]
+    assert (costs[0], costs[-1]) == (0.1, 100) and 1 in costs
+    assert costs == sorted(set(costs))
+    for row in deciding["boundaries"]:
+        for cost, labels in zip(costs, row["by_cost"], strict=True):
+            pair = {row["name"]: (cost, 1.0)}
+            wanted = Decision(RANKS, deciding["temperature"], costs=pair)
+            expected = wanted.apply(test.probabilities)
+            assert array(labels).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("make", [drawn, coarse])
+@pytest.mark.parametrize("guarantee", [False, True])
+def test_every_share_leads_to_the_threshold_that_is_fitted_for_it(make, guarantee):
+    """The look-up of deciding.js, for shares on, below and above all steps."""
+    fitted, true = make(0, count=60)
+    shown, _ = make(1, count=40)
+    images = predictions.Predictions([], true, fitted.argmax(1), fitted)
+    for h in range(4):
+        above = decisions.probability_above(shown, h)
+        steps = html_page._steps(above, fitted, images, h, guarantee)
+        shares, thresholds = (array(steps[k], "<f8") for k in ("shares", "thresholds"))
+        passed = array(steps["passed"], "<u4")
+        middle = (shares[1:] + shares[:-1]) / 2
+        for share in [*shares, *middle, 0.999]:
+            step = np.flatnonzero(shares <= share)[-1]
+            if share == 0 and guarantee:
+                continue
+            fit = decisions.fit_threshold(fitted, true, h, share, guarantee)
+            assert thresholds[step] == fit
+            assert (step < passed).tolist() == (above > fit).tolist()
+
+
+def test_labels_of_all_sides_are_those_of_thresholds(run):
+    deciding = data_of(run)["deciding"]
+    test = predictions.read(run.path, read_results(run))["test"]
+    at = decisions.apply_temperature(test.probabilities, deciding["temperature"])
+    places = [row["h"] for row in deciding["boundaries"]]
+    above = [decisions.probability_above(at, h) for h in places]
+    tables = [array(table) for table in deciding["sides"]]
+    for chosen in itertools.product((None, 0.2, 0.5), repeat=len(places)):
+        both = zip(places, chosen, strict=True)
+        wanted = decisions.by_thresholds(at, {h: t for h, t in both if t is not None})
+        sides = np.zeros(len(at), int)
+        for probability, threshold in zip(above, chosen, strict=True):
+            side = 0 if threshold is None else 1 + (probability > threshold)
+            sides = 3 * sides + side
+        labels = np.array(tables)[sides, np.arange(len(at))]
+        assert labels.tolist() == wanted.tolist()
+
+
+def test_the_curve_is_that_of_all_thresholds():
+    p, true = coarse(3, count=80)
+    above, is_above = decisions.probability_above(p, 1), true > 1
+    curve = html_page._curve(above, is_above)
+    tried = {}
+    for threshold in (-1, *np.unique(above)):
+        missed = int((is_above & (above <= threshold)).sum())
+        alarms = int((~is_above & (above > threshold)).sum())
+        tried[missed] = min(alarms, tried.get(missed, alarms))
+    assert dict(zip(curve["missed"], curve["alarms"], strict=True)) == tried
+    assert (curve["above"], curve["below"]) == (is_above.sum(), (~is_above).sum())
+
+
+def test_the_saved_decision_is_where_the_page_starts(tmp_path):
+    run = written(tmp_path / "run")
+    assert data_of(run)["deciding"]["saved"] is None
+    decision = decide.decide(run, costs=["none|mild=4"], coverage=0.8)
+    data = data_of(run)  # written again
+    test = predictions.read(run.path, read_results(run))["test"]
+    labels = decision.apply(test.probabilities)
+    assert array(data["deciding"]["saved"]).tolist() == labels.tolist()
+    low, high = (array(data["images"]["sets"][end]) for end in ("low", "high"))
+    share = np.mean((low <= test.true) & (test.true <= high))
+    text = (run.path / html_page.NAME).read_text()
+    assert f"<strong>{100 * share:.1f}%</strong>" in text
+    mean = (high.astype(int) - low + 1).mean()
+    assert f"<strong>{mean:.2f}</strong>" in text
+    decide.remove(run)
+    assert data_of(run)["deciding"]["saved"] is None
+
+
+def test_where_nothing_can_be_decided_the_page_says_why(tmp_path):
+    run = written(tmp_path / "silent", has_probabilities=False)
+    data, text = data_of(run), (run.path / html_page.NAME).read_text()
+    assert data["deciding"] is None and "cloc gives no probabilities" in text
+    assert len(data["images"]["names"]) == 300  # the table stays
+
+
+def test_ten_thousand_images_stay_below_ten_megabytes(tmp_path):
+    five = {"ranks": list("01234"), "critical": ("1|2", "2|3")}
+    run = written(tmp_path / "run", count=10_000, **five)
+    assert (run.path / html_page.NAME).stat().st_size < 10_000_000
+    assert len(data_of(run)["images"]["thumbnails"]) == 40
+
+
+def test_plots_have_the_values_of_the_history(run):
+    plots = data_of(run)["plots"]
+    assert set(plots) == {"loss", "accuracy", "margins", "calibration"}
+    assert plots["loss"]["lines"][0]["values"][1] == 1.0
+    assert plots["loss"]["changes"] == [2] and plots["loss"]["x"] == [1, 2, 3, 4, 5, 6]
+    assert [line["name"] for line in plots["margins"]["lines"]][0] == "none|mild"
+    assert [panel["title"] for panel in plots["calibration"]][1:] == [
+        "Above mild|clear",
+        "Above clear|severe",
+    ]
+    for panel in plots["calibration"]:
+        for predicted, observed, (low, high), images in panel["bins"]:
+            assert low <= observed <= high and 0 <= predicted <= 1 and images == 30
+
+
+def test_values_that_are_not_numbers_are_gaps():
+    rows = [{"train": {"loss": value}} for value in (1.0, None, float("nan"))]
+    rows += [{"train": None}, {}]
+    line = html_page._line("loss", rows, "train", "loss")
+    assert line["values"] == [1.0, None, None, None, None]

@@ -78,7 +78,7 @@ def test_the_order_may_have_more_than_the_data(fitted):
         ({"order": [*ORDER, "mild"]}, "twice"),
         ({"method": "simclr"}, "augmented images"),
         ({"method": "nothing"}, "this version has"),
-        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"validation_fraction": 1.0}, "test_size=90"),
         ({"settings": {"method.cloc.wieght": 1.0}}, "settings"),
     ],
 )

@@ -19,9 +19,12 @@ GRADES = [ORDER[label] for label in KNEES.labels[ITEMS]]
 SMALL = {
     "size": (32, 32),
     "channels": 1,
-    "batch_size": 8,
-    "max_epochs": 1,
-    "settings": {"encoder.widths": (2, 4, 4, 4), "head.hidden": 8},
+    "settings": {
+        "encoder.widths": (2, 4, 4, 4),
+        "head.hidden": 8,
+        "train.batch_size": 8,
+        "train.max_epochs": 1,
+    },
     "random_state": 0,
 }
 

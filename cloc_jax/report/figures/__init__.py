@@ -1,12 +1,14 @@
 """Pictures of a run and of studies.
 
-Figures are plain objects, never pyplot's global ones, so they can be drawn from any
-thread.
+Figures are plain objects, never pyplot's global ones.
 """
 
-from cloc_jax.report.figures.contact_sheet import Picture, Row, sheet, sheet_figure
-from cloc_jax.report.figures.embeddings import embedding_figure
-from cloc_jax.report.figures.matrices import confusion_figure, similarity_figure
+from cloc_jax.report.figures.contact_sheet import Picture, Row, sheet
+from cloc_jax.report.figures.runs import (
+    confusion_figure,
+    embedding_figure,
+    similarity_figure,
+)
 from cloc_jax.report.figures.studies import collapse, control, margin_study
 from cloc_jax.report.figures.style import save
 
@@ -20,6 +22,5 @@ __all__ = [
     "margin_study",
     "save",
     "sheet",
-    "sheet_figure",
     "similarity_figure",
 ]

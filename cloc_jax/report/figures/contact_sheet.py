@@ -1,9 +1,8 @@
 """A contact sheet: small pictures in rows, with what they are."""
 
-import os
 import textwrap
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -33,39 +32,25 @@ class Row(NamedTuple):
 
 
 def sheet(
-    path: str | os.PathLike,
     rows: Sequence[Row],
-    ranks: Sequence[str],
-    **texts,
-) -> None:
-    """Saves a contact sheet; see `sheet_figure`."""
-    style.save(sheet_figure(rows, ranks, **texts), path)
-
-
-def sheet_figure(
-    rows: Sequence[Row],
-    ranks: Sequence[str],
+    colours: Mapping[str, Any],
     *,
     title: str,
     note: str = "",
     headings: tuple[str, str] = ("", ""),
     front_heading: str = "rank",
-    colours: Sequence[str] = (),
 ) -> Figure:
     """Rows of pictures, each with its rank in front, in the colour that the rank has.
 
     Args:
         rows: Rows of one rank next to each other. All pictures have the same shape.
-        ranks: All there are, in order.
+        colours: By rank.
         title: Of the sheet.
         note: Below the title, wrapped.
         headings: Above the first picture of the rows and above the others; those are
             set apart where there is a second one.
         front_heading: Above the ranks.
-        colours: Of the ranks, where they are something else.
     """
-    if not rows or not all(row.pictures for row in rows):
-        raise ValueError("a contact sheet needs rows with a picture each.")
     tall, wide = rows[0].pictures[0].image.shape[:2]
     stretch = float(np.clip(np.sqrt(wide / tall), 0.5, 2.0))
     width, height = SIDE * stretch, SIDE / stretch
@@ -77,15 +62,13 @@ def sheet_figure(
     across = max(front + most * cell + apart, 0.13 * len(title))
     lines = textwrap.wrap(note, int(across / CHARACTER))
     top = 0.42 + 0.175 * len(lines) + 0.3
-    breaks = [a.rank != b.rank for a, b in zip(rows, rows[1:], strict=False)]
     captions = [picture.caption for row in rows for picture in row.pictures]
     below = CAPTION + LINE * max(caption.count("\n") for caption in captions)
     step = height + below + GAP
-    down = top + len(rows) * step + 2 * GAP * sum(breaks)
+    down = top + len(rows) * step
 
     figure = style.new_figure(across, down)
-    # One set of axes in inches from the top left: a sheet has too many pictures for
-    # axes of their own.
+    # One set of axes in inches: a sheet has too many pictures for axes of their own.
     figure.set_layout_engine("none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
@@ -103,31 +86,22 @@ def sheet_figure(
     write(0.17, top - 0.13, front_heading, color=style.FAINT)
     for column, heading in enumerate(headings):
         write(left(column), top - 0.13, heading, fontsize=POINTS)
-    shades = list(colours) or style.rank_colours(len(ranks))
     y = top
-    for row, name, is_last in zip(rows, names, [*breaks, True], strict=True):
-        colour = shades[list(ranks).index(row.rank)]
-        end = height + below + (0.0 if is_last else GAP)
-        axes.fill_between([0, 0.07], y, y + end, color=colour, linewidth=0)
+    for row, name in zip(rows, names, strict=True):
+        bar = {"color": colours[row.rank], "linewidth": 0}
+        axes.fill_between([0, 0.07], y, y + height + below, **bar)
         write(0.17, y + height / 2, name, fontweight="bold", fontsize=11)
         for column, picture in enumerate(row.pictures):
             x = left(column)
-            axes.imshow(
-                picture.image,  # grey has its map, colour does not look at it
-                cmap="gray",
-                vmin=0,
-                vmax=255,
-                extent=(x, x + width, y + height, y),
-                aspect="auto",
-            )
-            if picture.caption:
-                after = row.pictures[column + 1 :]
-                free = next((n for n, p in enumerate(after) if p.caption), len(after))
-                longest = int((1 + free) * cell / CHARACTER)
-                for i, line in enumerate(picture.caption.split("\n")):
-                    place = y + height + 0.1 + LINE * i
-                    write(x, place, style.short(line, longest))
-        y += step + (2 * GAP if is_last else 0.0)
+            image = np.broadcast_to(picture.image, (*picture.image.shape[:2], 3))
+            axes.imshow(image, extent=(x, x + width, y + height, y), aspect="auto")
+            # A caption may lie below the pictures that follow without one.
+            after = row.pictures[column + 1 :]
+            free = next((n for n, p in enumerate(after) if p.caption), len(after))
+            longest = int((1 + free) * cell / CHARACTER)
+            for i, line in enumerate(picture.caption.splitlines()):
+                write(x, y + height + 0.1 + LINE * i, style.short(line, longest))
+        y += step
     axes.set_xlim(0, across)
     axes.set_ylim(down, 0)
     return figure

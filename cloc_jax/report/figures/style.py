@@ -10,11 +10,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
 from cloc_jax.runtime import files
-from cloc_jax.scoring import metrics
 
 DPI = 150
 MAX_LABELS = 12  # more names than this on one side are thinned out
@@ -34,18 +33,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | os.PathLike) -> None:
-    """Writes the figure as a PNG, or as the JPEG that the path names, with a narrow
-    white edge."""
-    is_jpeg = os.fspath(path).endswith(".jpg")
+    """Writes the figure as a PNG with a narrow white edge."""
     data = io.BytesIO()
-    figure.savefig(
-        data,
-        dpi=DPI,
-        format="jpg" if is_jpeg else "png",
-        bbox_inches="tight",
-        pad_inches=0.12,
-        pil_kwargs={"quality": 90} if is_jpeg else None,
-    )
+    figure.savefig(data, dpi=DPI, format="png", bbox_inches="tight", pad_inches=0.12)
     files.write_bytes(pathlib.Path(path), data.getvalue())
 
 
@@ -56,12 +46,6 @@ def short(name: str, length: int) -> str:
         return name
     head = (length - 1) // 2
     return f"{name[:head]}…{name[len(name) - (length - 1 - head) :]}"
-
-
-def short_boundary(name: str, ranks: Sequence[str]) -> str:
-    """The boundary's name, each of its two ranks shortened."""
-    h = metrics.boundary_names(ranks).index(name)
-    return f"{short(ranks[h], 16)}|{short(ranks[h + 1], 16)}"
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -81,19 +65,14 @@ def tidy(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def colour_bar(
-    figure: Figure, axes: Any, colour_map: Colormap, labels: Sequence[str]
-) -> Any:
-    """A bar with one block a label, low at the bottom; names thinned out if many.
-
-    It stands beside `axes`, which may be several.
-    """
-    mappable = mpl.cm.ScalarMappable(Normalize(-0.5, len(labels) - 0.5), colour_map)
-    ticks = thinned(len(labels), MAX_LABELS)
-    bar = figure.colorbar(mappable, ax=axes, aspect=28, pad=0.02)
+def rank_bar(figure: Figure, axes: Any, names: Sequence[str]) -> None:
+    """A bar beside axes, a block of each rank's colour, names thinned out if many."""
+    colours = ListedColormap(rank_colours(len(names)))
+    mappable = mpl.cm.ScalarMappable(Normalize(-0.5, len(names) - 0.5), colours)
+    ticks = thinned(len(names), MAX_LABELS)
+    bar = figure.colorbar(mappable, ax=axes, aspect=28, pad=0.02, label="rank")
     bar.set_ticks(ticks)
-    bar.ax.set_yticklabels([labels[i] for i in ticks], parse_math=False)
+    bar.ax.set_yticklabels([names[i] for i in ticks], parse_math=False)
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)
-    return bar

@@ -106,12 +106,12 @@ function byShare(rows, command) {
   if (split === "calibration") words.push("--guarantee");
   const labels = new images.predicted.constructor(images.count);
   for (let i = 0; i < images.count; i++) {
-    let sidesOf = 0; // each boundary free, below or above, as page_data.py counts them
+    let sidesOf = 0; // each boundary free, below or above, as html_page.py counts them
     for (const boundary of boundaries) {
       const at = moved.get(boundary);
       sidesOf = 3 * sidesOf + (at ? (at.step < at.passed[i] ? 2 : 1) : 0);
     }
-    labels[i] = sides.tables[sides.index[sidesOf]][i];
+    labels[i] = sides[sidesOf][i];
   }
   return { labels, command: words.join(" "), said };
 }

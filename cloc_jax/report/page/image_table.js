@@ -13,7 +13,7 @@ const COLUMNS = [
     value: (i) => Math.abs(images.truth[i] - images.labels[i]),
   },
 ];
-if (images?.probabilities) {
+if (images.probabilities) {
   COLUMNS.push({
     key: "confidence",
     title: "Confidence",
@@ -23,7 +23,7 @@ if (images?.probabilities) {
 for (const { name, h, above } of boundaries.slice(0, 3)) {
   COLUMNS.push({ key: `above-${h}`, title: `P(above ${name})`, value: (i) => above[i] });
 }
-if (images?.sets) {
+if (images.sets) {
   COLUMNS.push({
     key: "set",
     title: `${general(100 * images.sets.coverage)}% set`,

@@ -148,15 +148,15 @@ function drawCalibration(place, panels) {
       yLabel: "It was so",
       lines: [
         { name: "observed", values: bins.map((bin) => bin[1]), isPoints: true },
-        { name: "from", values: bins.map((bin) => bin[2]), ...bars },
-        { name: "to", values: bins.map((bin) => bin[3]), ...bars },
+        { name: "from", values: bins.map((bin) => bin[2][0]), ...bars },
+        { name: "to", values: bins.map((bin) => bin[2][1]), ...bars },
       ],
       ...SHARES,
       isSquare: true,
       draw: (u) => {
         const at = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
         strokePath(u, [at(0, 0), at(1, 1)], [6, 4]);
-        for (const [x, , from, to] of bins) {
+        for (const [x, , [from, to]] of bins) {
           strokePath(u, [at(x, from), at(x, to)], [], COLOURS[0]);
         }
       },

@@ -11,12 +11,11 @@ function decoded(text, Kind) {
   return new Kind(bytes.buffer); // little-endian, as all browsers are
 }
 
-/** Labels, one for each image: bytes unless there are very many ranks. */
-const decodedLabels = (text) =>
-  decoded(text, ranks.length <= 256 ? Uint8Array : Uint16Array);
+/** Labels, one for each image. */
+const decodedLabels = (text) => decoded(text, Uint16Array);
 
-/** Images of the split that is shown; null where the run has no list of them. */
-const images = run.images && {
+/** The test images. */
+const images = {
   names: run.images.names,
   count: run.images.names.length,
   truth: decodedLabels(run.images.true),
@@ -28,12 +27,12 @@ const images = run.images && {
     high: decodedLabels(run.images.sets.high),
     coverage: run.images.sets.coverage,
   },
-  thumbnails: run.thumbnails,
+  thumbnails: run.images.thumbnails,
   labels: null, // by the decision that is chosen
 };
-if (images) images.labels = images.predicted;
+images.labels = images.predicted;
 
-/** Boundaries with a slider, and what its positions lead to; see page_data.py. */
+/** Boundaries with a slider, and what its positions lead to; see html_page.py. */
 const boundaries = (run.deciding?.boundaries ?? []).map((row) => ({
   ...row,
   above: decoded(row.above, Float32Array),
@@ -49,10 +48,7 @@ const boundaries = (run.deciding?.boundaries ?? []).map((row) => ({
     ]),
   ),
 }));
-const sides = run.deciding && {
-  index: run.deciding.sides.index,
-  tables: run.deciding.sides.tables.map(decodedLabels),
-};
+const sides = run.deciding?.sides.map(decodedLabels);
 
 /** The probability of an image's rank; NaN without probabilities. */
 function probability(i, rank) {

@@ -1,6 +1,5 @@
-// Wakes the parts of the page that need scripts; what they replace is kept for print.
+// Wakes the parts of the page that need scripts.
 
-document.documentElement.classList.add("has-scripts");
-if (images) startTable();
-if (images && run.deciding) startDeciding();
+startTable();
+if (run.deciding) startDeciding();
 startPlots();
