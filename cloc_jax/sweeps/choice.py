@@ -24,13 +24,10 @@ RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"
 
 def check(choose: str, settings: Sequence[Setting], critical: Sequence[str]) -> None:
     """ValueError where there is nothing to choose from, or by."""
-    of_boundaries = [f"{rate} {name}" for rate in RATES for name in critical]
-    known = (*MORE, *LESS, *of_boundaries)
+    rates = [f"{rate} {name}" for rate in RATES for name in critical]
+    known = (*MORE, *LESS, *rates)
     if choose not in known:
-        more = "" if critical else " (data.critical names no boundary)"
-        raise ValueError(
-            f"--choose is {choose!r}; use one of {', '.join(known)}{more}."
-        )
+        raise ValueError(f"--choose is {choose!r}; use one of {', '.join(known)}.")
     if len(settings) < 2:
         raise ValueError(
             f"--choose={choose} needs several settings to choose from; add --vary."

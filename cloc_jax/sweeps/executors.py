@@ -204,17 +204,16 @@ def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
     """
     cores, gpus = environment.usable_cores(), _gpus()
     if not hasattr(os, "sched_setaffinity"):
-        problem = "only Linux can give processes cores of their own; leave it out"
-    elif 0 < len(gpus) < workers:
-        problem = f"this process may use {len(gpus)} GPUs; use that many at most, or "
-        problem += "JAX_PLATFORMS=cpu to train on the cores"
-    elif len(cores) < workers:
-        problem = f"this process may use {len(cores)} cores; use that many at most"
-    else:
-        visible = [{VISIBLE: ",".join(own)} for own in _parts(gpus, workers)]
-        named = visible if gpus else [{} for _ in visible]
-        return list(zip(_parts(cores, workers), named, strict=True))
-    raise ValueError(f"--workers is {workers}, but {problem}.")
+        raise ValueError("--workers needs Linux, to give each cores of its own.")
+    found, what = (gpus, "GPUs") if gpus else (cores, "cores")
+    if workers > min(len(found), len(cores)):
+        more = ", or JAX_PLATFORMS=cpu to train on the cores" if gpus else ""
+        raise ValueError(
+            f"--workers is {workers}, but this process may use {len(found)} {what}; "
+            f"use that many at most{more}."
+        )
+    visible = [{VISIBLE: ",".join(own)} if own else {} for own in _parts(gpus, workers)]
+    return list(zip(_parts(cores, workers), visible, strict=True))
 
 
 def _parts(items: Sequence[Any], count: int) -> list[Sequence[Any]]:

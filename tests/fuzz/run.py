@@ -123,5 +123,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+    sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
     sys.exit(main(sys.argv[1:]))

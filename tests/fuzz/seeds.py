@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from finished_runs import finished_run
 from PIL import Image
 
 from cloc_jax.runtime import files
-from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.results import OrderScore, RunResults
 
 RANKS = ("0", "1", "2")
 
@@ -108,34 +106,19 @@ def write_run(path: pathlib.Path) -> None:
     """The files of a run that are read without its model."""
     from configs import quickstart
 
-    run = RunFolder(path)
-    content = {"train": {"a.png": "0" * 16, "b.png": "1" * 16}}
-    dataset = {"ranks": list(RANKS), "images": {"train": 2}, "sha256": "ab"}
-    run.create(quickstart.get_config().to_dict(), dataset | {"content": content})
-    for epoch in range(3):
-        run.append_history({"epoch": epoch, "val": {"mae": 0.5}, "readouts": {}})
+    run = finished_run(
+        path,
+        ranks=RANKS,
+        critical=("1|2",),
+        count=8,
+        splits=("val", "test"),
+        method="ce",
+        shown=0,
+        pictures=(),
+        config=quickstart.get_config().to_dict(),
+    )
     (path / "stages").mkdir()
     ended = {"epochs": 3, "steps": 9, "stop_rule": "epochs", "seconds": 1.0}
     run.write_stage("fit", ended, {"bank": np.eye(3, dtype=np.float32)})
-    rng = np.random.default_rng(0)
-    chances = rng.dirichlet(np.ones(3), 8)
-    split = predictions.Predictions(
-        [f"{i}.png" for i in range(8)], np.arange(8) % 3, chances.argmax(1), chances
-    )
-    predictions.write(path / predictions.NAME, {"val": split, "test": split}, RANKS)
-    results = RunResults(
-        final={},
-        ranks=list(RANKS),
-        critical=["1|2"],
-        method="ce",
-        dataset="drawn",
-        readouts={},
-        stages=[],
-        seconds={"total": 1.5},
-        environment={},
-        order_score=OrderScore(0.5, {}, 8),
-        files={predictions.NAME: files.sha256(path / predictions.NAME)},
-    )
-    run.write_metrics(results.to_json())
     decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
     files.write_sealed(run.decision, decision.to_json())

@@ -210,23 +210,6 @@ def test_a_job_whose_time_is_up_is_saved_and_queued_again(tmp_path):
     assert RunFolder(work.run).is_finished()
 
 
-def test_a_command_ends_with_its_parent(tmp_path):
-    work = work_of(tmp_path, "hang")
-    (tmp_path / "work").write_bytes(pickle.dumps(work))
-    code = (
-        "import pathlib, pickle, sys\n"
-        "from cloc_jax.sweeps import executors\n"
-        "executors.PROGRAM = (sys.argv[2],)\n"
-        "pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())()\n"
-    )
-    words = ["-c", code, str(tmp_path / "work"), *executors.PROGRAM]
-    parent = subprocess.Popen([sys.executable, *words])
-    wait_for(log_of(work), "cores")
-    parent.kill()
-    parent.wait()
-    wait_for(log_of(work), "saved")  # it was asked, not killed
-
-
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """Sets how many cores and GPUs there seem to be."""
@@ -281,7 +264,7 @@ def test_nothing_is_made_where_there_is_no_room(
 def test_what_is_not_there_is_said(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.delattr(os, "sched_setaffinity")
-        with pytest.raises(ValueError, match="only Linux can give processes cores"):
+        with pytest.raises(ValueError, match="--workers needs Linux"):
             executors.shares(2)
     with monkeypatch.context() as patched:
         patched.setattr(sweep.importlib.util, "find_spec", lambda name: None)

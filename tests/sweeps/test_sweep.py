@@ -203,15 +203,6 @@ def test_settings_of_other_methods_do_not_make_another_run(tmp_path):
         sweep.check_same(tmp_path, one)
 
 
-@pytest.mark.slow
-def test_another_sweep_keeps_its_folder(swept, place):
-    with pytest.raises(FileExistsError, match="holds another sweep"):
-        sweep.sweep(frozen(), place / "runs", vary=["method.cloc.weight=1;2"], seeds=1)
-    with pytest.raises(ValueError, match=r"head\.hidden was \d+, is now 9"):
-        changed = frozen(head__hidden=9)
-        sweep.sweep(changed, place / "runs", vary=[MARGINS], seeds=2)
-
-
 def test_finished_runs_keep_no_checkpoints_and_results_can_be_made_again(
     tmp_path, capsys
 ):
