@@ -7,21 +7,14 @@ on the command line: `--config.train.batch_size=32`.
 `check_settings` refuses what no data and no registry are needed to refuse.
 """
 
-import contextlib
 import json
 import math
 import os
-import pathlib
-import resource
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-GIB = 2**30
-CGROUP = pathlib.Path("/sys/fs/cgroup/memory.max")  # the limit of a container
-# Of each value: one byte as it is read, one in the next batch, four while computing.
-BYTES_PER_VALUE = 6
 BATCH_NORMS = ("global", "device", "frozen")
 KEPT_DTYPES = ("float16", "float32")
 _PROBABILITY = (1.0, "it is a probability")
@@ -508,7 +501,6 @@ def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
     _check_encoder(config)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
         _check_least(config, f"train.{name}", 1)
-    _check_memory(config)
 
 
 def _check_unused_methods(config: ConfigDict, methods: Collection[str]) -> None:
@@ -599,38 +591,6 @@ def _check_encoder(config: ConfigDict) -> None:
             "no part of the encoder is frozen; set encoder.frozen=True, "
             "encoder.trainable_from, or views=1."
         )
-
-
-def _check_memory(config: ConfigDict) -> None:
-    """Not even a batch of images may fit into this machine's memory."""
-    data, train = config.data, config.train
-    room = 1.0 - config.augment.random_crop  # larger images, of which a part is cut
-    height, width = (round(side / room) for side in data.size)
-    batch = max(train.batch_size, train.eval_batch_size)
-    if config.encoder.frozen:  # images are read in small batches, and once
-        batch = min(batch, 32)
-    one = height * width * data.channels
-    needed, have = batch * one * BYTES_PER_VALUE, memory_bytes()
-    if needed > have:
-        raise ValueError(
-            f"data.size={tuple(data.size)} needs at least {needed / GIB:,.1f} GiB of "
-            f"memory for {batch} images at a time, {one / 2**20:,.1f} MiB each as "
-            f"pixels and {BYTES_PER_VALUE} times that in use, without the network's "
-            f"own; this machine has {have / GIB:,.1f} GiB. Use smaller images "
-            f"(data.size), or a smaller train.batch_size ({train.batch_size}) and "
-            f"train.eval_batch_size ({train.eval_batch_size})."
-        )
-
-
-def memory_bytes() -> int:
-    """What this process can have at most: the machine's, a container's, a limit's."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError, ValueError):  # "max" where there is none
-        limits.append(int(CGROUP.read_text()))
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        limits.append(limit)
-    return min(limits)
 
 
 def _check_least(config: ConfigDict, name: str, least: int) -> None:

@@ -6,7 +6,6 @@ When one of them dies, JAX ends the others; all of them go on with --resume.
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from cloc_jax.runtime import errors
@@ -86,32 +85,10 @@ def is_alone() -> bool:
     return jax.process_count() == 1
 
 
-def share(values: Sequence[Any], size: int) -> list[Any]:
-    """This process's part of values that all processes have, `size` at a time.
-
-    Processes take turns by `size` values, so that these are the batches that one
-    process alone would make.
-    """
-    import jax
-
-    index, count = jax.process_index(), jax.process_count()
-    starts = range(index * size, len(values), count * size)
-    return [value for start in starts for value in values[start : start + size]]
-
-
-def in_any(flags: Any) -> Any:
-    """Which flags are set in any process; returns once all have come here."""
-    return flags if is_alone() else _gathered(flags).any(axis=0)
-
-
 def largest(value: int) -> int:
     """The largest of the values that the processes bring."""
-    return value if is_alone() else int(_gathered(value).max())
-
-
-def _gathered(value: Any) -> Any:
-    """What each process brings, stacked along a first axis."""
-    import numpy as np
+    if is_alone():
+        return value
     from jax.experimental import multihost_utils
 
-    return multihost_utils.process_allgather(np.asarray(value))
+    return int(multihost_utils.process_allgather(value).max())

@@ -179,9 +179,10 @@ class TimeEstimate:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._config, self._parts, self._clock = config, parts, clock
-        self._spent = 0.0
-        self._steps = -1  # the one that compiles
-        self._is_told = not _is_slow(config)
+        self._seconds: list[float] = []  # of each step, the one that compiles first
+        # A run that computes no gradients of an encoder, or not on one CPU, is fast.
+        is_on_cpu = jax.default_backend() == "cpu" and processes.is_alone()
+        self._is_told = not is_on_cpu or config.encoder.frozen
 
     def after_step(self, carry: Any, began: float, *, is_last: bool) -> None:
         """Waits for the step while it is timed; nothing once the estimate is told.
@@ -196,25 +197,15 @@ class TimeEstimate:
         if self._is_told:
             return
         jax.block_until_ready(carry)
-        self._steps += 1
-        if self._steps:
-            self._spent += self._clock() - began
-        enough = self._steps >= STEPS or self._spent >= ENOUGH_SECONDS or is_last
-        if not (self._steps and enough):
+        self._seconds.append(self._clock() - began)
+        timed = self._seconds[1:]
+        enough = len(timed) >= STEPS or sum(timed) >= ENOUGH_SECONDS or is_last
+        if not (timed and enough):
             return
         self._is_told = True
-        seconds = self._spent / self._steps
-        for line in estimate_lines(self._config, self._parts, seconds, self._steps):
+        seconds = sum(timed) / len(timed)
+        for line in estimate_lines(self._config, self._parts, seconds, len(timed)):
             console.print(f"  {line}", soft_wrap=True)
-
-
-def _is_slow(config: ConfigDict) -> bool:
-    """Whether a run computes gradients of an encoder's images on a CPU."""
-    return (
-        jax.default_backend() == "cpu"
-        and jax.process_count() == 1
-        and not config.encoder.frozen
-    )
 
 
 def estimate_lines(
@@ -242,14 +233,9 @@ def estimate_lines(
         f"{guess if usual < most else ''}{duration(most)} at most"
     ]
     if usual > LONG_SECONDS:
+        name = config.data.name.replace("synthetic", "quickstart")
         lines.append(
             "that is long without a GPU; on the frozen features of an ImageNet "
-            f"ResNet-50 it takes minutes: --config=configs/{frozen_config(config)}"
+            f"ResNet-50 it takes minutes: --config=configs/{name}.py:frozen"
         )
     return lines
-
-
-def frozen_config(config: ConfigDict) -> str:
-    """The file for the same images on frozen features."""
-    name = config.data.name
-    return f"{'quickstart' if name == 'synthetic' else name}.py:frozen"

@@ -39,7 +39,7 @@ def steps(estimate, *began, is_last=False):
 
 
 def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
-    times = iter([102.0, 202.0, 302.0])  # the step that compiles is not timed
+    times = iter([50.0, 102.0, 202.0, 302.0])  # the step that compiles does not count
     estimate = callbacks.TimeEstimate(config, parts, clock=lambda: next(times))
     steps(estimate, 0.0, 100.0, 200.0)
     assert capsys.readouterr().out == ""
@@ -78,9 +78,10 @@ def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     "name",
     "synthetic folder koa idrid adience hid bracs clap2015 retinamnist".split(),
 )
-def test_the_file_that_is_suggested_exists_and_is_frozen(name):
+def test_the_file_that_is_suggested_exists_and_is_frozen(name, parts):
     config = tiny_runs.tiny(data__name=name)
-    file, _, variant = callbacks.frozen_config(config).partition(".py:")
+    _, advice = callbacks.estimate_lines(config, parts, 6000.0, 3)
+    file, _, variant = advice.partition("configs/")[2].partition(".py:")
     found = importlib.import_module(f"configs.{file}").get_config(variant)
     assert found.data.name == name
     assert found.encoder.frozen and found.head.projection == 128
