@@ -127,7 +127,8 @@ def test_a_command_or_its_job_ends(options, find, number, serial, tmp_path):
 
 
 @pytest.mark.slow
-def test_ray_loses_a_worker_and_a_machine(serial, tmp_path):
+@pytest.mark.parametrize("lost", ["worker", "machine"])
+def test_ray_loses_a_worker_or_a_machine(lost, serial, tmp_path):
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0}
@@ -137,15 +138,16 @@ def test_ray_loses_a_worker_and_a_machine(serial, tmp_path):
         options = ["--engine=ray", f"--option=address={cluster.address}"]
         process = start(tmp_path, "runs", *options)
         runs = tmp_path / "runs"
-        first = wait_for(lambda: under_way(runs), process, "a checkpoint")
-        os.kill(parent_of(first), signal.SIGKILL)
-        wait_for(lambda: not lives(first), process, "the end of its command")
-        second = wait_for(lambda: under_way(runs), process, "another checkpoint")
+        pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
+        worker = parent_of(pid)
         raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
-        [place] = [i for i, raylet in enumerate(raylets) if is_below(second, raylet)]
-        cluster.remove_node(nodes[place], allow_graceful=False)
+        if lost == "worker":
+            os.kill(worker, signal.SIGKILL)
+        else:
+            [place] = [i for i, raylet in enumerate(raylets) if is_below(pid, raylet)]
+            cluster.remove_node(nodes[place], allow_graceful=False)
         finish(process, runs, serial)
-        assert logs_of(runs).count("going on in stage") >= 2
+        assert "going on in stage" in logs_of(runs)
     finally:
         cluster.shutdown()
 
