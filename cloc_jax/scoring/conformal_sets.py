@@ -7,7 +7,6 @@ for, however poor the probabilities are. Sets are never empty and have no gaps.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -101,8 +100,11 @@ def _wanted(count: int, coverage: float) -> int:
 
 
 def images_needed(coverage: float) -> int:
-    """The least number of calibration images that a coverage takes."""
-    return next(n for n in itertools.count(1) if n / (n + 1) >= coverage)
+    """The least number of calibration images that a coverage below 1 takes."""
+    count = max(math.floor(coverage / (1 - coverage)) - 1, 1)
+    while count / (count + 1) < coverage:
+        count += 1
+    return count
 
 
 # --- how they fare ---
