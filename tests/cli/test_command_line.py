@@ -1,6 +1,5 @@
 """Flags and settings: from the signatures of jobs, and from files and words."""
 
-import math
 
 import pytest
 from launching import ROOT
@@ -65,7 +64,6 @@ def options(*words):
 def test_who_trains_the_runs_and_for_how_long():
     assert options().is_in_process and options("--workers=1").is_in_process
     assert not options("--workers=2").is_in_process
-    assert options("--workers=2").hours == math.inf
     assert options("--workers=2", "--hours=0.5").hours == 0.5
     for engine in ("ray", "slurm"):
         queued = options(f"--engine={engine}")

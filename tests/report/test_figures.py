@@ -12,7 +12,6 @@ from PIL import Image
 
 from cloc_jax.report import figures
 from cloc_jax.report.figures import runs, style
-from cloc_jax.runtime import environment
 from cloc_jax.scoring import metrics
 
 AGES = [
@@ -176,7 +175,7 @@ def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
     stand_in = types.ModuleType("tensorflow")
     if is_imported:
         sys.modules["tensorflow"] = stand_in
-    assert environment.import_without("umap", "tensorflow").is_out
+    assert runs._import_umap().is_out
     assert sys.modules.get("tensorflow") is (stand_in if is_imported else None)
     assert ("tensorflow" in sys.modules) == is_imported
 

@@ -290,10 +290,10 @@ def test_decisions_and_what_they_cost_are_shown(tmp_path):
     assert "Thresholds at" not in read_page(folder).text
     row = dict.fromkeys(field.name for field in dataclasses.fields(TradeOff))
     rates = {"crossing_missed_rate": 0.04, "crossing_false_alarm_rate": 0.3}
-    costs = {"target": 0.05, "temperature": 1.0, "accuracy": 0.6, "mae": 0.5}
+    costs = {"target": 0.05, "accuracy": 0.6, "mae": 0.5}
     rows = [
         TradeOff(**row | rates | costs),
-        TradeOff(**row | {"target": 0.2, "temperature": 1.0}),
+        TradeOff(**row | {"target": 0.2}),
     ]
     change_results(folder, trade_off={"0|1": rows})
     decision = decisions.Decision(("0", "1", "2"), costs={"0|1": (5.0, 1.0)})

@@ -202,7 +202,7 @@ def possible(scores):
     guarantee=st.booleans(),
 )
 def test_the_largest_threshold_of_all(seed, h, target, guarantee):
-    assume(target or not guarantee)  # no number of images guarantees that none is missed
+    assume(target or not guarantee)  # nothing guarantees that none is missed
     p, true = coarse(seed, count=40)
     scores = decisions.probability_above(p, h)
     above = scores[true > h]

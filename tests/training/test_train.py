@@ -25,7 +25,7 @@ def of(method, **settings):
     "change, message",
     [
         ({"train__batch_size": 9}, "train.batch_size is 9"),
-        ({"train__batch_size": 64}, "train.batch_size is 64, but the 48"),
+        ({"train__batch_size": 64}, "train.batch_size is 64; .* with these 48"),
         ({"train__sampling": "even"}, "train.sampling is 'even'"),
         ({"method__cloc__phase_two_init": "x"}, "method.cloc.phase_two_init is 'x'"),
         ({"train__log_steps": 0}, "train.log_steps is 0"),

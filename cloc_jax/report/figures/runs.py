@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -216,16 +217,7 @@ def _pca(embeddings: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
     """[point, 2]: UMAP by cosine from `start`, the same for the same embeddings."""
-    # umap imports TensorFlow where it is installed, for a variant not used here; that
-    # costs seconds and may take the GPU's memory from JAX.
-    known = sys.modules.get("tensorflow")
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # cannot be imported
-    try:
-        import umap
-    finally:
-        del sys.modules["tensorflow"]
-        if known:
-            sys.modules["tensorflow"] = known
+    umap = _import_umap()
     unit = unit_vectors(embeddings).astype(np.float32)
     # Computed here, since UMAP would call a function for each pair.
     distances = np.maximum(1 - unit @ unit.T, 0)
@@ -241,3 +233,19 @@ def _umap(embeddings: np.ndarray, start: np.ndarray) -> np.ndarray:
             n_jobs=1,  # a fixed random_state needs one thread; UMAP warns otherwise
         )
         return np.asarray(model.fit_transform(distances))
+
+
+def _import_umap() -> Any:
+    """The umap module, imported only when needed (it takes seconds)."""
+    # umap imports TensorFlow where it is installed, for a variant not used here; that
+    # costs seconds and may take the GPU's memory from JAX.
+    known = sys.modules.get("tensorflow")
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # cannot be imported
+    try:
+        import umap
+
+        return umap
+    finally:
+        del sys.modules["tensorflow"]
+        if known:
+            sys.modules["tensorflow"] = known
