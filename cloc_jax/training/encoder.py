@@ -332,7 +332,6 @@ def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> 
             views=config.encoder.views if name == "train" else 1,
             batch_size=EXTRACTION_BATCH,
             threads=data.threads,
-            memory_bytes=int(data.cache_gib * 2**30),
         )
         for name, source in dataset.splits.items()
     }

@@ -80,9 +80,9 @@ class FeatureStore:
         files.write_sealed(part.with_suffix(".json"), about)
         self._index(part.with_suffix(".json"), list(names))
 
-    def read(self, names: Sequence[str], *, in_memory: bool) -> "Rows":
+    def read(self, names: Sequence[str]) -> "Rows":
         """The rows of these names, in their order."""
-        return Rows([self._rows[name] for name in names], in_memory=in_memory)
+        return Rows([self._rows[name] for name in names])
 
     def _index(self, listed: pathlib.Path, names: Sequence[str]) -> None:
         self._parts.add(listed)
@@ -92,27 +92,21 @@ class FeatureStore:
 
 
 class Rows:
-    """Rows of several arrays as one, in memory or read from disk when asked for."""
+    """Rows of several arrays as one, mapped from disk."""
 
-    def __init__(self, places: Sequence[tuple[pathlib.Path, int]], *, in_memory: bool):
-        arrays = {path: np.load(path, mmap_mode="r") for path, _ in places}
+    def __init__(self, places: Sequence[tuple[pathlib.Path, int]]):
+        arrays = {path: np.asarray(np.load(path, mmap_mode="r")) for path, _ in places}
         self._places = [(arrays[path], row) for path, row in places]
-        self._array = self._gather() if in_memory else None
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        if self._array is not None:
-            return self._array[index]
         array, row = self._places[index]
         return np.asarray(array[row])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Every row, [row, …]."""
-        return self._gather() if self._array is None else self._array
-
-    def _gather(self) -> np.ndarray:
         return np.stack([array[row] for array, row in self._places])
 
 
@@ -205,7 +199,6 @@ def derive(
     views: int,
     batch_size: int,
     threads: int,
-    memory_bytes: int,
 ) -> KeptFeatures:
     """The activations of a source, from the store in `folder` or computed into it.
 
@@ -214,7 +207,6 @@ def derive(
       preparation: how the source's images are prepared, as plain data.
       augment: how views beyond the first are drawn.
       views: how many views of each image; the first is clean.
-      memory_bytes: hold a split's activations in memory up to this size.
     """
     marks = list(source.stamps)
     one = trunk.bytes_of_one(source[0].shape)
@@ -232,8 +224,7 @@ def derive(
         if missing:
             console.print(f"computing features of {len(missing)} {shown}, once")
             _fill(store, seen, missing, marks, trunk, one, shown, batch_size, threads)
-        in_memory = len(marks) * one <= memory_bytes
-        found.append(store.read(marks, in_memory=in_memory))
+        found.append(store.read(marks))
     return KeptFeatures(source, found)
 
 

@@ -1,6 +1,5 @@
 """Flags and settings: from the signatures of jobs, and from files and words."""
 
-
 import pytest
 from launching import ROOT
 

@@ -11,12 +11,11 @@ def rows(start, count):
     return np.arange(start * 3, (start + count) * 3, dtype=np.float32).reshape(-1, 3)
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_rows_come_back_by_name_in_any_order(tmp_path, in_memory):
+def test_rows_come_back_by_name_in_any_order(tmp_path):
     store = FeatureStore(tmp_path / "store")
     store.add(["a", "b"], rows(0, 2))
     store.add(["c"], rows(2, 1))
-    found = FeatureStore(tmp_path / "store").read(["c", "a"], in_memory=in_memory)
+    found = FeatureStore(tmp_path / "store").read(["c", "a"])
     np.testing.assert_array_equal(np.asarray(found), rows(0, 3)[[2, 0]])
     np.testing.assert_array_equal(found[1], rows(0, 1)[0])
     assert len(found) == 2 and found[0].dtype == np.float32
@@ -59,6 +58,6 @@ def test_a_damaged_part_is_said_and_computed_again(tmp_path, kind):
     assert "a" not in store and "b" not in store
     assert len(said) == 1 and "is damaged" in said[0] and "computed again" in said[0]
     store.add(["a", "b"], rows(0, 2))
-    whole = FeatureStore(tmp_path, said.append).read(["b"], in_memory=True)
+    whole = FeatureStore(tmp_path, said.append).read(["b"])
     np.testing.assert_array_equal(np.asarray(whole), rows(1, 1))
     assert len(said) == 1
