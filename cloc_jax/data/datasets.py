@@ -257,7 +257,7 @@ def _load_listed(
         *notes_on_listing(listing, items, LAYOUTS[name].counts),
         *notes_on_images(made, wanted),
         *division.notes,
-        *notes_on_identical(copies, items, division, listing.ranks),
+        *notes_on_identical(copies, items, division),
     ]
     details = {
         "prepared": str(made.path),
@@ -336,29 +336,19 @@ def _unreadable(made: records.Preparation) -> str:
 
 
 def notes_on_identical(
-    copies: Sequence[Sequence[str]],
-    items: Sequence[Item],
-    division: splits.Division,
-    ranks: Sequence[str],
+    copies: Sequence[Sequence[str]], items: Sequence[Item], division: splits.Division
 ) -> list[str]:
     """A warning where one image is in two splits, or has two ranks."""
-    split_of = {
-        items[index].id: split
+    place_of = {
+        items[index].id: (split, items[index].label)
         for split, chosen in division.indices.items()
         for index in chosen
     }
-    rank_of = {item.id: ranks[item.label] for item in items}
-    told = []
-    for place_of, what in (
-        (split_of, "in several splits"),
-        (rank_of, "of several ranks"),
-    ):
-        some = [ids for ids in copies if len({place_of.get(i) for i in ids}) > 1]
-        if some:
-            told.append(f"{len(some)} {what}, such as {' = '.join(some[0][:3])}")
-    if not told:
+    apart = [ids for ids in copies if len({place_of[id_] for id_ in ids}) > 1]
+    if not apart:
         return []
     return [
-        f"Warning: identical images: {'; '.join(told)}. `python launch.py check …` "
-        "shows all of them."
+        f"Warning: identical images are in several splits or of several ranks: "
+        f"{count_of(apart, 'group')}, such as {' = '.join(apart[0][:3])}. "
+        "`python launch.py check …` shows all of them."
     ]

@@ -7,6 +7,7 @@ photograph of the same thing.
 """
 
 import collections
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -51,10 +52,6 @@ class Alike(NamedTuple):
     def is_contradictory(self) -> bool:
         """Whether they have more than one rank."""
         return len({image.rank for image in self.images}) > 1
-
-    @property
-    def matters(self) -> bool:
-        return self.is_shared or self.is_contradictory
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -109,31 +106,28 @@ def inspect(
     hashes, flat = map(np.concatenate, zip(*looks, strict=True))
     seen = np.flatnonzero(~flat)
     pairs = near_pairs(hashes[seen])
-    group_of = {id_: number for number, ids in enumerate(copies) for id_ in ids}
-    groups: dict[int, list[Graded]] = collections.defaultdict(list)
-    splits_of: dict[str, set[str]] = collections.defaultdict(set)  # of each patient
-    for image in graded:
-        if image.id in group_of:
-            groups[group_of[image.id]].append(image)
-        if image.patient:
-            splits_of[image.patient].add(image.split)
     near = [
         Alike((graded[seen[first]], graded[seen[second]]), bits)
         for first, second, bits in pairs
     ]
+    order = {image.id: number for number, image in enumerate(graded)}
+    same = {frozenset(two) for ids in copies for two in itertools.combinations(ids, 2)}
+    splits_of: dict[str, set[str]] = collections.defaultdict(set)  # of each patient
+    for image in graded:
+        if image.patient:
+            splits_of[image.patient].add(image.split)
     counts = collections.Counter((image.split, image.rank) for image in graded)
     return Inspection(
         {split: {rank: counts[split, rank] for rank in ranks} for split in splits},
-        [Alike(tuple(groups[n])) for n in sorted(groups) if len(groups[n]) > 1],
-        [pair for pair in near if not _is_identical(pair, group_of)],
+        [
+            Alike(tuple(graded[n] for n in sorted(order[id_] for id_ in ids)))
+            for ids in copies
+        ],
+        [pair for pair in near if {image.id for image in pair.images} not in same],
         [graded[place] for place in np.flatnonzero(flat)],
         len(splits_of),
         {p: sorted(some) for p, some in sorted(splits_of.items()) if len(some) > 1},
     )
-
-
-def _is_identical(pair: Alike, group_of: Mapping[str, int]) -> bool:
-    return len({group_of.get(image.id, image.id) for image in pair.images}) == 1
 
 
 def perceptual_hashes(

@@ -186,15 +186,13 @@ def _factor(strength: float, draw: float) -> float:
 
 
 def _scale_contrast(image: np.ndarray, factor: float) -> np.ndarray:
-    if factor == 1.0:
-        return image
     is_colour = image.shape[2] == 3
     luminance = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if is_colour else image
     return _linear(image, factor, (1.0 - factor) * cv2.mean(luminance)[0])
 
 
 def _scale_saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    if image.shape[2] == 1 or factor == 1.0:
+    if image.shape[2] == 1:
         return image
     grey = _greyscale(image)
     return cv2.addWeighted(image, factor, grey, 1.0 - factor, 0.0, dst=image)
@@ -216,8 +214,6 @@ def _greyscale(image: np.ndarray) -> np.ndarray:
 
 
 def _linear(image: np.ndarray, factor: float, offset: float = 0.0) -> np.ndarray:
-    if factor == 1.0 and offset == 0.0:
-        return image
     # Faster than a table; convertScaleAbs would make negative levels positive.
     changed = cv2.addWeighted(image, factor, image, 0.0, offset, dst=image)
     return changed.reshape(image.shape)

@@ -37,14 +37,6 @@ GEOMETRY = EVERYTHING._replace(
 LOWEST, MIDDLE, HIGHEST = Fixed(0.0), Fixed(0.5), Fixed(1.0)
 
 
-def smooth(height=96, width=80, channels=1) -> np.ndarray:
-    y, x = np.mgrid[:height, :width]
-    planes = [
-        127 + 60 * np.sin(x / 9 + k) + 60 * np.cos(y / 11 - k) for k in range(channels)
-    ]
-    return np.stack(planes, axis=-1).round().astype(np.uint8)
-
-
 def test_off_returns_the_image_itself_and_draws_nothing():
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
@@ -56,13 +48,11 @@ def test_off_returns_the_image_itself_and_draws_nothing():
 @pytest.mark.parametrize("shape", [(20, 30, 1), (21, 30, 3), (1, 5, 3), (1, 1, 1)])
 def test_flips_are_exact(shape):
     image = noise(shape)
-    rng = np.random.default_rng(0)
-    flipped = augment.apply(Augment(flip_horizontal=1.0), image, rng)
-    np.testing.assert_array_equal(flipped, image[:, ::-1])
-    flipped = augment.apply(Augment(flip_vertical=1.0), image, rng)
-    np.testing.assert_array_equal(flipped, image[::-1])
-    both = Augment(flip_horizontal=1.0, flip_vertical=1.0)
-    np.testing.assert_array_equal(augment.apply(both, image, rng), image[::-1, ::-1])
+    for across, down in [(1, 0), (0, 1), (1, 1)]:
+        change = Augment(flip_horizontal=across, flip_vertical=down)
+        flipped = augment.apply(change, image, np.random.default_rng(0))
+        expected = image[:: 1 - 2 * down, :: 1 - 2 * across]
+        np.testing.assert_array_equal(flipped, expected)
 
 
 def dot(x: int, y: int, size=65) -> np.ndarray:
@@ -128,23 +118,11 @@ def single_parts(change: Augment) -> list[Augment]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_one_warp_equals_the_warps_one_after_the_other(seed):
-    image = smooth(channels=3)
-    once = augment.matrix(GEOMETRY, np.random.default_rng(seed), image.shape[:2])
-    product, stepwise = np.eye(3), image
-    inside = np.full(image.shape[:2], 255, np.uint8)
+    size, product = (96, 80), np.eye(3)
     for part in single_parts(GEOMETRY):
-        step = augment.matrix(part, np.random.default_rng(seed), image.shape[:2])
-        product = step @ product
-        stepwise = augment.warp(stepwise, step)
-        inside = cv2.warpPerspective(inside, step, inside.shape[::-1])
+        product = augment.matrix(part, np.random.default_rng(seed), size) @ product
+    once = augment.matrix(GEOMETRY, np.random.default_rng(seed), size)
     np.testing.assert_allclose(once, product, rtol=1e-4, atol=1e-7)
-
-    # Away from the mirrored borders, up to interpolating five times instead of once.
-    inside = cv2.erode(inside, np.ones((5, 5), np.uint8)) == 255
-    assert inside.mean() > 0.2
-    difference = augment.warp(image, once).astype(int) - stepwise.astype(int)
-    assert abs(difference[inside]).max() <= 8
-    assert abs(difference[inside]).mean() < 1.5
 
 
 def test_borders_are_mirrored():
@@ -176,16 +154,8 @@ def test_pure_and_of_the_same_shape(seed, height, width, channels, crop):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize(("rng", "sign"), [(LOWEST, -1), (HIGHEST, 1)])
-def test_brightness_is_exact(channels, rng, sign):
-    image = noise((20, 30, channels))
-    out = augment.apply(Augment(brightness=0.2), image, rng)
-    np.testing.assert_array_equal(out, np.clip(image.astype(int) + sign * 51, 0, 255))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("rng", "factor"), [(LOWEST, 0.5), (HIGHEST, 1.5)])
-def test_contrast_is_exact_about_the_mean_luminance(rng, factor, channels):
+def test_brightness_and_contrast_about_the_mean_are_exact(rng, factor, channels):
     image = noise((20, 30, channels))
     out = augment.apply(Augment(contrast=0.5), image, rng)
     weights = np.array([0.299, 0.587, 0.114]) if channels == 3 else np.ones(1)
@@ -194,6 +164,9 @@ def test_contrast_is_exact_about_the_mean_luminance(rng, factor, channels):
     np.testing.assert_allclose(out, expected, rtol=0, atol=0.51)
     if channels == 1:
         np.testing.assert_array_equal(out, np.rint(expected))
+    out = augment.apply(Augment(brightness=0.2), image, rng)
+    expected = image.astype(int) + (51 if factor > 1 else -51)
+    np.testing.assert_array_equal(out, np.clip(expected, 0, 255))
 
 
 def test_saturation_moves_towards_and_from_grey():
@@ -352,18 +325,12 @@ def test_posterising_and_solarising_are_as_strong_as_the_paper_says():
 
 
 def test_a_strength_of_one_change_leaves_the_other_draws_alone():
-    image = smooth()
+    image = noise()
     turned = Augment(rotate_degrees=20, brightness=0.1)
     plain = augment.apply(turned, image, np.random.default_rng(5))
     rarely = turned._replace(autoaugment=1e-9)
     again = augment.apply(rarely, image, np.random.default_rng(5))
     np.testing.assert_array_equal(plain, again)
-
-
-@pytest.mark.parametrize("name", Augment._fields)
-def test_any_strength_alone_is_on(name):
-    change = Augment()._replace(**{name: 0.25})
-    assert change.is_on and not Augment().is_on
 
 
 def test_apply_refuses_floats():

@@ -42,18 +42,6 @@ def test_seeds_and_indices_give_other_knees():
     assert len(np.unique(severities)) == 40
 
 
-def test_grader_noise_changes_labels_only(monkeypatch):
-    monkeypatch.setattr(drawn_knees, "GRADER_NOISE", 0.0)
-    sure = drawn_knees.Knees(400)
-    monkeypatch.setattr(drawn_knees, "GRADER_NOISE", 0.1)
-    unsure = drawn_knees.Knees(400)
-    np.testing.assert_array_equal(sure.severities, unsure.severities)
-    np.testing.assert_array_equal(sure[3], unsure[3])
-    assert (sure.labels != unsure.labels).any()
-    cuts = sum((sure.severities >= t).astype(int) for t in drawn_knees.THRESHOLDS)
-    np.testing.assert_array_equal(sure.labels, cuts)
-
-
 @pytest.mark.parametrize("size", [(16, 16), (32, 32), (64, 64), (48, 96), (224, 160)])
 def test_shape_and_type(size):
     knees = drawn_knees.Knees(6, size=size)

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from cloc_jax.data import drawn_knees, label_noise
+from cloc_jax.data import label_noise
 from cloc_jax.data.source import Source
 
 RANKS = ("0", "1", "2", "3", "4")
@@ -73,9 +73,3 @@ def test_names_with_signs_in_them():
 def test_refusals(rule):
     with pytest.raises(ValueError, match="data.relabel has the rule .*like '1>2:0.6'"):
         apply(relabel=(rule,))
-
-
-def test_relabelled_items_are_known_by_the_marks_of_their_source():
-    train = drawn_knees.Knees(30, size=(16, 16))
-    found, _ = apply(train, relabel=["0>1:0.5"])
-    assert (found.labels != train.labels).any() and found.stamps == train.stamps

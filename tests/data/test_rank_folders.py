@@ -94,7 +94,6 @@ def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     [
         ({"test": (5, 5)}, [[45, 27], [5, 3], [5, 5]]),
         ({"val": (5, 6)}, [[42, 25], [5, 6], [8, 5]]),
-        ({}, [[37, 22], [5, 3], [8, 5]]),
     ],
 )
 def test_what_is_missing_is_carved(tmp_path, shipped, expected):

@@ -26,12 +26,6 @@ EVERYTHING = Recipe(
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 
 
-def positions(height: int, width: int) -> np.ndarray:
-    """An image that says of each pixel where it was: y, x, 0."""
-    y, x = np.mgrid[:height, :width]
-    return np.stack([y, x, 0 * x], axis=-1).astype(np.uint8)
-
-
 def view(recipe, image, size=None, seed=0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return view_recipes.apply(recipe, image, size or image.shape[:2], rng)
@@ -71,40 +65,22 @@ def slow_hue(image: np.ndarray, shift: float) -> np.ndarray:
     return np.rint(255.0 * turned)
 
 
-# --- recipes ---
-
-
 # --- shapes, purity, draws ---
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("recipe", [WHOLE, EVERYTHING, *RECIPES.values()])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_shape_and_type_whatever_the_sizes(name, channels):
-    for seed, (height, width) in enumerate([(40, 40), (33, 57), (2, 90), (5, 1)]):
+def test_views_have_the_size_asked_for_and_memory_of_their_own(recipe, channels):
+    for seed, (height, width) in enumerate([(24, 24), (33, 57), (2, 90), (5, 1)]):
         image = noise((height, width, channels), seed)
+        before = image.copy()
+        image.flags.writeable = False
         for size in [(24, 24), (64, 48), (8, 100), (1, 1), (height, width)]:
-            seen = view(RECIPES[name], image, size, seed)
+            seen = view(recipe, image, size, seed)
             assert seen.shape == (*size, channels)
             assert seen.dtype == np.uint8
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        WHOLE,
-        EVERYTHING._replace(crop_area=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0),
-        *RECIPES.values(),
-    ],
-)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_image_is_neither_written_to_nor_shared(recipe, channels):
-    image = noise((24, 24, channels))
-    before = image.copy()
-    image.flags.writeable = False
-    for seed in range(10):
-        seen = view(recipe, image, seed=seed)
-        assert not np.shares_memory(seen, image)
-    np.testing.assert_array_equal(image, before)
+            assert not np.shares_memory(seen, image)
+        np.testing.assert_array_equal(image, before)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -112,10 +88,8 @@ def test_same_generator_same_view_and_other_views_differ(name):
     image = noise((40, 40, 3))
     first, again = (view(RECIPES[name], image, (24, 24), seed=3) for _ in range(2))
     np.testing.assert_array_equal(first, again)
-    rng = np.random.default_rng(3)
-    pair = [view_recipes.apply(RECIPES[name], image, (24, 24), rng) for _ in range(2)]
-    np.testing.assert_array_equal(pair[0], first)
-    assert (pair[0] != pair[1]).mean() > 0.5
+    other = view(RECIPES[name], image, (24, 24), seed=4)
+    assert (other != first).mean() > 0.5
 
 
 def test_every_view_takes_the_same_draws():
@@ -200,25 +174,16 @@ def test_first_candidate_that_fits_is_taken():
 
 
 def test_view_is_the_pixels_of_the_crop():
-    image = positions(200, 250)
+    image = noise((200, 250, 3))
     recipe = Recipe(crop_area=(0.1, 0.6))
     for seed in range(20):
         draws = np.random.default_rng(seed).random(22).tolist()
         top, left, rows, columns = view_recipes.crop(recipe, (200, 250), draws)
+        expected = image[top : top + rows, left : left + columns]
         seen = view(recipe, image, (rows, columns), seed)
-        np.testing.assert_array_equal(
-            seen, image[top : top + rows, left : left + columns]
-        )
-
-
-@pytest.mark.parametrize("shape", [(20, 30, 1), (21, 30, 3), (1, 5, 3), (1, 1, 1)])
-@pytest.mark.parametrize("size", [(16, 16), (40, 50)])
-def test_a_flip_is_a_flip(shape, size):
-    image = noise(shape)
-    recipe = Recipe(crop_area=(0.2, 1.0))
-    for seed in range(5):
-        flipped = view(recipe._replace(flip=1.0), image, size, seed)
-        np.testing.assert_array_equal(flipped, view(recipe, image, size, seed)[:, ::-1])
+        np.testing.assert_array_equal(seen, expected)
+        flipped = view(recipe._replace(flip=1.0), image, (rows, columns), seed)
+        np.testing.assert_array_equal(flipped, expected[:, ::-1])
 
 
 @pytest.mark.parametrize("probability", [0.2, 0.8])

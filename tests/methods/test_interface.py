@@ -234,11 +234,27 @@ def follow(rule, accuracies, maes):
     return verdicts
 
 
-def test_train_accuracy_fires_first():
-    rule = by_validation(Limits(3, 1, "mae"), train_accuracy=0.95)
-    verdicts = follow(rule, [0.5, 0.95], [1.0, 2.0])
-    assert [v.rule for v in verdicts] == ["", "train_accuracy"]
-    assert "0.950 reached 0.95" in verdicts[1].reason
+@pytest.mark.parametrize(
+    "limits, accuracies, maes, rule, improved, reason",
+    [
+        (Limits(9, 1, "mae"), [0.5, 0.95], [1, 2], "train_accuracy", "10", "0.950 rea"),
+        (Limits(9, 2, "mae"), [0.1] * 3, [0.5, 0.5, 0.6], "patience", "100", "mae"),
+        (Limits(9, 2, "mae"), [0.1] * 5, [9, 5, 5, 4, 4.1], "", "11010", ""),
+        (Limits(9, 9, "accuracy"), [0.5, 0.4, 0.6], [1.0, 0.5, 2.0], "", "101", ""),
+        # An undefined score still leaves something to hand over.
+        (Limits(9, 2, "qwk"), [0.5] * 3, [1.0] * 3, "patience", "100", "qwk"),
+        (Limits(2, 9, "mae"), [0.1] * 2, [1, 1], "max_epochs", "10", "cap of 2"),
+    ],
+)
+def test_the_rule_that_fires_and_the_epochs_that_improve(
+    limits, accuracies, maes, rule, improved, reason
+):
+    stop = by_validation(limits, train_accuracy=0.95)
+    assert stop.max_epochs == limits.max_epochs
+    *before, last = follow(stop, accuracies, maes)
+    assert {verdict.rule for verdict in before} == {""}
+    assert last.rule == rule and reason in last.reason
+    assert "".join(str(int(v.improved)) for v in (*before, last)) == improved
 
 
 @pytest.mark.parametrize("train_accuracy", [None, 1.5])
@@ -249,34 +265,6 @@ def test_training_data_are_not_looked_at_without_need(train_accuracy):
     verdicts = follow(rule, [1.0] * 2, [1.0] * 2)
     assert [v.rule for v in verdicts] == ["", "max_epochs"]
     assert by_validation(limits, train_accuracy=1.0).reads == ("train", "val")
-
-
-def test_patience_counts_epochs_without_improvement():
-    rule = by_validation(Limits(99, 2, "mae"))
-    verdicts = follow(rule, [1.0] * 5, [0.9, 0.5, 0.5, 0.4, 0.41])
-    assert [v.improved for v in verdicts] == [True, True, False, True, False]
-    assert [v.rule for v in verdicts] == [""] * 5
-    more = follow(rule, [1.0] * 3, [0.5, 0.5, 0.6])
-    assert more[-1].rule == "patience" and "mae" in more[-1].reason
-
-
-def test_higher_is_better_where_it_is():
-    rule = by_validation(Limits(99, 9, "accuracy"))
-    verdicts = follow(rule, [0.5, 0.4, 0.6], [1.0, 0.5, 2.0])
-    assert [v.improved for v in verdicts] == [True, False, True]
-
-
-def test_an_undefined_score_still_leaves_something_to_hand_over():
-    rule = by_validation(Limits(9, 2, "qwk"))
-    verdicts = follow(rule, [0.5] * 3, [1.0] * 3)
-    assert [v.improved for v in verdicts] == [True, False, False]
-    assert verdicts[-1].rule == "patience"
-
-
-def test_the_cap():
-    rule = by_validation(Limits(2, 9, "mae"))
-    assert [v.rule for v in follow(rule, [0.1] * 2, [1, 1])] == ["", "max_epochs"]
-    assert rule.max_epochs == 2
 
 
 def test_a_stage_that_is_not_scored_ends_after_its_epochs():
