@@ -91,14 +91,15 @@ def _controllability(data: Data) -> list[Row]:
     if not data.critical:
         return []
     names = metrics.boundary_names(data.ranks)
-    found = published.find(data.dataset, len(data.ranks))
-    printed = found.control if found else None
+    printed = published.controllability(data.dataset, len(data.ranks))
     rows = []
     for h, name in enumerate([*names, "accuracy"]):
         learned = controlled = None
         if printed:
-            learned = (*printed.learned, printed.learned_accuracy)[h]
-            controlled = (*printed.controlled, printed.controlled_accuracy)[h]
+            learned, controlled = (
+                [*printed[key], printed["accuracy"][key]][h]
+                for key in ("learned", "controlled")
+            )
         score = name if name == "accuracy" else f"error {name}"
         title = f"{name} (critical)" if name in data.critical else name
         rows.append(Row(f"{title}, learned", "cloc", {score: learned}))

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from cloc_jax.report import published
 from cloc_jax.runtime import files, run_folder
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
@@ -46,7 +45,6 @@ HEADLINES = (
     ("qwk", "QWK", "number"),
     ("one_off_accuracy", "At most one rank off", "percent"),
 )
-COMPARED = (*HEADLINES, ("macro_mae", "Macro MAE", "number"), ("nll", "NLL", "number"))
 
 
 # --- numbers ---
@@ -182,13 +180,6 @@ class View:
         return self.results.ranks[rank], counts[rank] / count, off / count
 
     @functools.cached_property
-    def paper(self) -> published.Published | None:
-        """The paper's result on this dataset."""
-        if self.results.dataset not in published.ALL_DATASETS:
-            return None
-        return published.find(self.results.dataset, len(self.results.ranks))
-
-    @functools.cached_property
     def boundaries(self) -> list[Boundary]:
         """All boundaries, low to high."""
         ranks = self.results.ranks
@@ -214,23 +205,6 @@ class View:
         """The critical boundaries, or those most often crossed where none is."""
         rates = self.scores.crossing_rates()
         return metrics.boundaries_that_matter(rates, self.results.critical)
-
-    def comparison(self) -> tuple[str, list[tuple[str, list[str]]]] | None:
-        """The last earlier stage that was scored against the end: its name, and by
-        score the values of both, on validation and on test data."""
-        if not self.results.earlier:
-            return None
-        key, earlier = list(self.results.earlier.items())[-1]
-        columns = [
-            scores[split]
-            for split in ("val", "test")
-            for scores in (earlier, self.results.final)
-        ]
-        rows = [
-            (title, [FORMATS[kind](column.headline(score)) for column in columns])
-            for score, title, kind in COMPARED
-        ]
-        return key.replace("_", " "), rows
 
     # --- images and decisions ---
 

@@ -134,7 +134,6 @@ class RunResults:
     environment: dict[str, str]
     order_score: OrderScore
     expect: str = ""
-    trade_off: dict[str, list[TradeOff]] = dataclasses.field(default_factory=dict)
     # Share of the test triplets across each boundary that violate their margin.
     violated: dict[str, float | None] = dataclasses.field(default_factory=dict)
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # checksums

@@ -1,7 +1,6 @@
 """The scores of a run whose stages are trained, written into its folder."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +13,6 @@ from cloc_jax.methods import Prediction
 from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import (
-    decisions,
     intervals,
     metrics,
     predictions,
@@ -26,12 +24,10 @@ from cloc_jax.scoring.results import (
     RunResults,
     SplitScores,
     StageResult,
-    TradeOff,
 )
 from cloc_jax.training.assembly import Parts
 from cloc_jax.training.trained_run import TrainedRun
 
-TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2)  # shares missed that the report shows
 VIOLATIONS_OF = 2048  # test images whose triplets are looked at
 
 
@@ -121,7 +117,6 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         environment=environment.environment(),
         order_score=files.from_plain(OrderScore, order),
         expect=run.config.expect,
-        trade_off=_trade_off(found, final["test"].crossing_rates(), parts.critical),
         violated=violated,
         earlier=earlier,
     )
@@ -156,23 +151,6 @@ def _readouts(run: TrainedRun, ranks: list[str]) -> dict[str, ReadoutValues]:
         )
         for name, readout in run.method.readouts(run.model()).items()
     }
-
-
-def _trade_off(
-    found: dict[str, predictions.Predictions],
-    crossed: dict[str, float | None],
-    critical: Sequence[str],
-) -> dict[str, list[TradeOff]]:
-    """What decision control would cost at the boundaries that matter, by name."""
-    val, test = found["val"], found["test"]
-    if val.probabilities is None:
-        return {}
-    rows = {}
-    for name in metrics.boundaries_that_matter(crossed, critical):
-        h = list(crossed).index(name)
-        if (val.true > h).any():  # else there is nothing to choose a threshold by
-            rows[name] = decisions.trade_off(val, test, h, TARGETS)
-    return rows
 
 
 def _violated(

@@ -27,51 +27,25 @@ def test_are_those_of_the_tables(shared):
     assert set(ours) <= set(theirs)
 
 
-def test_the_result_of_a_dataset_is_read_from_both_tables():
-    koa = published.of_dataset("koa")
-    assert (koa.accuracy, koa.mae) == (0.6673, 0.4167)
-    assert koa.control.critical == (1,)
-    assert koa.control.learned == (0.222, 0.17, 0.0985, 0.062)
-    assert koa.control.controlled[1] == 0.09
-    assert (koa.control.learned_accuracy, koa.control.controlled_accuracy) == (
-        0.6673,
-        0.6431,
-    )
-    assert published.of_dataset("bracs").control.critical == (2, 4)
-    assert "misprints" in published.of_dataset("adience").control.notes[0]
-
-
 def test_quoted_cells_are_those_of_four_methods_on_two_datasets():
     quoted = [
         (method, dataset)
         for method in published.tables()["comparison"]
-        for dataset in published.DATASETS
+        for dataset in published.tables()["controllability"]
         if published.is_quoted(method, dataset)
     ]
     methods = ("orcnn", "poe", "gol", "mwr")
-    assert quoted == [(m, d) for m in methods for d in ("adience", "hid")]
+    assert quoted == [(m, d) for m in methods for d in ("hid", "adience")]
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_rates_are_counts_of_the_test_images(name):
     """Each printed rate is a whole number of images, cut or rounded to its digits."""
-    control = published.of_dataset(name).control
     sizes = SIZES[name]
-    assert len(control.learned) == len(control.controlled) == len(sizes) - 1
-    for rates in (control.learned, control.controlled):
+    control = published.controllability(name, len(sizes))
+    assert published.controllability(name, len(sizes) - 1) is None  # some left out
+    for rates in (control["learned"], control["controlled"]):
         for h, rate in enumerate(rates):
             pair = sizes[h] + sizes[h + 1]
             nearest = min(range(pair + 1), key=lambda k: abs(k / pair - rate))
             assert abs(nearest / pair - rate) < 6e-4, (h, rate)
-    for h in control.critical:
-        assert control.controlled[h] < control.learned[h]  # what raising is for
-
-
-def test_are_found_by_dataset_and_number_of_ranks():
-    assert published.find("koa", 5).mae == 0.4167
-    assert published.find("koa", 4) is None  # ranks were left out
-    assert published.find("synthetic", 5) is None
-    clap = published.find("clap2015", 28)
-    assert (clap.accuracy, clap.mae, clap.control) == (None, 2.018, None)
-    assert "classes of 3 years" in clap.notes[0]
-    assert published.find("clap2015", 29) is None

@@ -4,7 +4,7 @@ What they are drawn from are the findings that `cloc_jax.paper` writes as JSON.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,97 +172,55 @@ def _draw_counts(axes: Axes, study) -> None:
 
 
 def margin_study(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Draws learned margins along phase one, the same on permuted labels, and all ends.
+    """Draws margins along phase one: learned ones, equal starts, permuted labels.
 
-    Bands and bars are two standard deviations over runs.
+    Bands are two standard deviations over runs.
     """
-    names = study["boundaries"]
-    colours = style.rank_colours(len(names))
-    figure = style.new_figure(12.5, 4.6)
-    learned, null, ends = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    for axes, key, title in (
-        (learned, "learned", f"Learned, {study['seeds']} seeds"),
-        (null, "permuted", f"Null: labels permuted, {study['draws']} times"),
-    ):
-        course = study["courses"][key]
-        mean, std = np.array(course["mean"]), np.array(course["std"])
+
+    def draw(axes: Axes, course: Mapping[str, Any], h: int, **look: Any) -> None:
+        mean, std = (np.array(course[key])[:, h] for key in ("mean", "std"))
         epochs = np.arange(1, len(mean) + 1)
-        for h, name in enumerate(names):
-            axes.plot(epochs, mean[:, h], color=colours[h], linewidth=2, label=name)
-            axes.fill_between(
-                epochs,
-                mean[:, h] - 2 * std[:, h],
-                mean[:, h] + 2 * std[:, h],
-                color=colours[h],
-                alpha=0.16,
-                linewidth=0,
-            )
-        axes.set_title(title)
-        _finish_epochs(axes)
-    learned.set_ylabel("Margin")
-    top = max(axes.get_ylim()[1] for axes in (learned, null))
-    for axes in (learned, null):
-        axes.set_ylim(0, top)
-    _draw_margin_ends(ends, study, colours)
-    figure.suptitle("What the margins say, and what chance says", fontweight="bold")
-    style.save(figure, path)
+        axes.plot(epochs, mean, linewidth=2, **look)
+        band = {"color": look["color"], "alpha": 0.16, "linewidth": 0}
+        axes.fill_between(epochs, mean - 2 * std, mean + 2 * std, **band)
 
-
-def _draw_margin_ends(
-    axes: Axes, study: Mapping[str, Any], colours: np.ndarray
-) -> None:
-    settings, names = list(study["courses"]), study["boundaries"]
-    for h, name in enumerate(names):
-        shift = 0.6 * (h + 0.5) / len(names) - 0.3
-        axes.errorbar(
-            np.arange(len(settings)) + shift,
-            [study["courses"][s]["mean"][-1][h] for s in settings],
-            [2 * study["courses"][s]["std"][-1][h] for s in settings],
-            color=colours[h],
-            marker="o",
-            linestyle="none",
-            capsize=3,
-            label=name,
-        )
-    axes.set_xticks(range(len(settings)), settings, rotation=20, ha="right")
-    axes.set_ylim(bottom=0)
-    axes.set_title("At the end, by setting")
-    if len(names) <= style.MAX_LABELS:
-        axes.legend(frameon=False, fontsize=9, title="Boundary")
-    style.tidy(axes)
+    said = f"{study['seeds']} seeds, labels permuted {study['draws']} times"
+    _draw_courses(path, study, draw, f"What the margins say, and chance ({said})")
 
 
 def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
-    """Draws margins against epochs, a panel per setting, a line per seed and boundary.
+    """Draws margins against epochs, a line per seed."""
 
-    The colour says which boundary it is.
-    """
+    def draw(axes: Axes, courses: Sequence[Any], h: int, **look: Any) -> None:
+        for course in courses:
+            values = np.array(course)[:, h]
+            axes.plot(np.arange(1, len(values) + 1), values, linewidth=1.4, **look)
+            look["label"] = None  # once for all seeds
+
+    _draw_courses(path, study, draw, "Margins with and without the precautions")
+
+
+def _draw_courses(
+    path: str | os.PathLike,
+    study: Mapping[str, Any],
+    draw: Callable[..., None],
+    title: str,
+) -> None:
+    """A panel per setting, a colour per boundary."""
     settings: Mapping[str, Any] = study["courses"]
     names: Sequence[str] = study["boundaries"]
     colours = style.rank_colours(len(names))
-    figure = style.new_figure(3.1 * len(settings), 3.9)
+    figure = style.new_figure(max(3.1 * len(settings), 7.0), 3.9)
     panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-    for axes, (title, courses) in zip(panels, settings.items(), strict=True):
-        for seed, course in enumerate(courses):
-            values = np.array(course)
-            for h, name in enumerate(names):
-                axes.plot(
-                    np.arange(1, len(values) + 1),
-                    values[:, h],
-                    color=colours[h],
-                    linewidth=1.4,
-                    label=name if not seed else None,
-                )
-        axes.set_title(title, fontsize=10)
-        _finish_epochs(axes)
+    for axes, (setting, found) in zip(panels, settings.items(), strict=True):
+        for h, name in enumerate(names):
+            draw(axes, found, h, color=colours[h], label=name)
+        axes.set_title(setting, fontsize=10)
+        axes.set_xlabel("Epoch of phase one")
+        style.tidy(axes)
     panels[0].set_ylabel("Margin")
     panels[0].set_ylim(bottom=0)
     if len(names) <= style.MAX_LABELS:
         panels[-1].legend(frameon=False, fontsize=9, title="Boundary")
-    figure.suptitle("Margins with and without the precautions", fontweight="bold")
+    figure.suptitle(title, fontweight="bold")
     style.save(figure, path)
-
-
-def _finish_epochs(axes: Axes) -> None:
-    axes.set_xlabel("Epoch of phase one")
-    style.tidy(axes)
