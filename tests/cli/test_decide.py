@@ -174,8 +174,6 @@ def test_no_decision_is_lost(run, capsys):
         ({"costs": ["1|2=-1:2"]}, "numbers above 0"),
         ({"costs": ["1|2=5", "1|2=6"]}, "each boundary once"),
         ({"costs": ["1|3=5"]}, "There are 0|1, 1|2, 2|3, 3|4"),
-        ({"coverage": 0.9, "guarantee": True}, "--guarantee belongs to --max-missed"),
-        ({"coverage": 0.9, "boundaries": ["1|2"]}, "--boundary belongs to"),
     ],
 )
 def test_mistakes_are_named(run, asked, message):

@@ -4,7 +4,6 @@ import importlib
 import os
 
 import miniatures
-import pytest
 from launching import ROOT, launch
 
 from cloc_jax.cli import images
@@ -58,13 +57,6 @@ def test_prepared_images_are_in_the_users_cache_by_default(monkeypatch, tmp_path
     config.data.prepared = "here"
     monkeypatch.chdir(tmp_path)
     assert assembly.prepared_folder(config) == tmp_path / "here"
-
-
-def test_a_limit_of_no_pixels(tmp_path):
-    config = config_of("folder", tmp_path, tmp_path / "prepared")
-    config.data.max_pixels = 0
-    with pytest.raises(ValueError, match="data.max_pixels is 0; use 1 or more"):
-        assembly.load(config)
 
 
 def test_from_the_command_line_without_tensorflow(tmp_path):

@@ -4,26 +4,13 @@ import io
 
 import numpy as np
 import pytest
-from finished_runs import PICTURES, drawn_predictions, run_results
+from finished_runs import drawn_predictions, run_results
 from matplotlib.figure import Figure
 from PIL import Image
 
 from cloc_jax.report import evaluation, view
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.scoring.predictions import Predictions
-
-
-def test_all_pictures_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("cloc_jax.report.figures.runs._umap", lambda _, start: start)
-    test = drawn_predictions(0, 60, 4)
-    results = run_results({"test": test}, "0123", critical=["1|2", "2|3"])
-    vectors = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
-    splits = {"train": (vectors[:40], test.true[:40]), "test": (vectors, test.true)}
-    evaluation.draw(tmp_path, results, splits)
-    assert {path.name for path in tmp_path.iterdir()} == set(PICTURES)
-    for name in PICTURES:
-        with Image.open(tmp_path / name) as image:
-            assert min(image.size) > 300, name
 
 
 def test_the_maps_of_many_embeddings_have_some(tmp_path, monkeypatch):
