@@ -273,14 +273,12 @@ def _cells(scores: SplitScores, decision: Decision) -> dict[str, str]:
     }
     for name in decision.costs or decision.thresholds or {}:
         rates, around = scores.boundaries[name], ends.boundaries[name]
-        cells[f"missed at {name}"] = _shown(
-            "percent", rates.crossing_missed_rate, around["crossing_missed_rate"]
-        )
-        cells[f"false alarms at {name}"] = _shown(
-            "percent",
-            rates.crossing_false_alarm_rate,
-            around["crossing_false_alarm_rate"],
-        )
+        for title, rate in (
+            ("missed", "crossing_missed_rate"),
+            ("false alarms", "crossing_false_alarm_rate"),
+        ):
+            shown = _shown("percent", getattr(rates, rate), around[rate])
+            cells[f"{title} at {name}"] = shown
     if decision.costs is not None:
         cost = (np.array(scores.confusion) * decision.cost_matrix()).sum()
         cells["mean cost of an image"] = f"{cost / scores.count:.3f}"

@@ -330,16 +330,12 @@ def _calibration(view: View, test: Predictions) -> list[dict[str, Any]]:
     p, true = test.probabilities, test.true
     assert p is not None
     bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
-    panels = [
-        (
-            "The likeliest rank",
-            decisions.reliability(p.max(1), p.argmax(1) == true, bins),
-        )
-    ]
+    panels = {"The likeliest rank": (p.max(1), p.argmax(1) == true)}
     names = metrics.boundary_names(view.results.ranks)
     for name in view.boundaries_that_matter:
         h = names.index(name)
-        above = decisions.probability_above(p, h)
-        holds = decisions.reliability(above, true > h, bins)
-        panels.append((f"Above {name}", holds))
-    return [{"title": title, "bins": found} for title, found in panels]
+        panels[f"Above {name}"] = decisions.probability_above(p, h), true > h
+    return [
+        {"title": title, "bins": decisions.reliability(chances, is_so, bins)}
+        for title, (chances, is_so) in panels.items()
+    ]

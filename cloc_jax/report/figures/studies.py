@@ -72,22 +72,14 @@ def _draw_errors(axes: Axes, study, boundary: str) -> None:
         _draw_line(
             axes, study, f"{boundary} {rate}", label=label, color=colour, marker=marker
         )
-    axes.set_ylim(bottom=0)
-    axes.set_title(f"Errors at {boundary}  (dotted: learned margins)")
-    axes.set_xlabel("Margin set")
     axes.set_ylabel("Share of images")
-    axes.legend(frameon=False, fontsize=9)
-    style.tidy(axes)
+    _finish(axes, f"Errors at {boundary}  (dotted: learned margins)", "Margin set")
 
 
 def _draw_price(axes: Axes, study) -> None:
     _draw_line(axes, study, "accuracy", label="accuracy", color=style.GREEN, marker="o")
     _draw_line(axes, study, "mae", label="MAE", color=style.PURPLE, marker="s")
-    axes.set_title("What it costs  (dotted: learned margins)")
-    axes.set_xlabel("Margin set")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=9)
-    style.tidy(axes)
+    _finish(axes, "What it costs  (dotted: learned margins)", "Margin set")
 
 
 def _draw_trade(axes: Axes, study, boundary: str) -> None:
@@ -129,12 +121,8 @@ def _draw_trade(axes: Axes, study, boundary: str) -> None:
             fontsize=9,
             parse_math=False,
         )
-    axes.set_ylim(bottom=0)
-    axes.set_title("Missed against accuracy  (black: margins set)")
-    axes.set_xlabel("Accuracy")
     axes.set_ylabel(f"Missed, of those above {boundary}")
-    axes.legend(frameon=False, fontsize=9)
-    style.tidy(axes)
+    _finish(axes, "Missed against accuracy  (black: margins set)", "Accuracy")
 
 
 def _draw_counts(axes: Axes, study) -> None:
@@ -161,10 +149,15 @@ def _draw_counts(axes: Axes, study) -> None:
         )
     shown = style.thinned(len(ranks), style.MAX_LABELS)
     axes.set_xticks(shown, [style.short(ranks[r], 10) for r in shown], parse_math=False)
-    axes.set_title("How often each rank is predicted")
-    axes.set_xlabel("Rank")
     axes.set_ylabel("Test images")
-    axes.legend(frameon=False, fontsize=8)
+    _finish(axes, "How often each rank is predicted", "Rank")
+
+
+def _finish(axes: Axes, title: str, along: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(along)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
     style.tidy(axes)
 
 
