@@ -191,6 +191,17 @@ def _check(
             f"{given} belongs to --max-missed; --cost names its boundaries itself and "
             "guarantees nothing, and --coverage has no boundary. Leave it out."
         )
+    for share in max_missed:
+        if not 0 <= share < 1 or (guarantee and not share):
+            raise ValueError(
+                f"the share of images above a boundary that may be missed is {share}; "
+                f"give a number {'above' if guarantee else 'from'} 0 and below 1."
+            )
+    if coverage is not None and not 0 < coverage < 1:
+        raise ValueError(
+            f"the coverage is {coverage:g}; give the share of sets that hold the true "
+            "rank, above 0 and below 1, such as 0.9."
+        )
 
 
 def _targets(
