@@ -63,7 +63,7 @@ def options(*words):
 def test_who_trains_the_runs_and_for_how_long():
     assert options().is_in_process and options("--workers=1").is_in_process
     assert not options("--workers=2").is_in_process
-    assert options("--workers=2", "--hours=0.5").hours == 0.5
+    assert options("--engine=slurm", "--hours=0.5").hours == 0.5
     for engine in ("ray", "slurm"):
         queued = options(f"--engine={engine}")
         assert not queued.is_in_process and queued.hours == 24
