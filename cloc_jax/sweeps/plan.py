@@ -92,6 +92,26 @@ def plan_runs(
     return plans
 
 
+def check_plans(plans: Sequence[Plan]) -> None:
+    """ValueError where one of the runs could not be trained as it is set."""
+    from cloc_jax.runtime import sharding  # late: it loads JAX
+    from cloc_jax.training import assembly, encoder
+
+    checked: set[str] = set()
+    for plan in plans:
+        config = copy.deepcopy(plan.config)
+        config.seed = config.data.permute = 0
+        if (setting := config.to_json(sort_keys=True)) in checked:
+            continue
+        checked.add(setting)
+        try:
+            dataset = assembly.build_dataset(config)
+            parts = assembly.check(encoder.resolve(config), dataset)
+            sharding.check_batch(config.train.batch_size, parts.mesh)
+        except ValueError as error:
+            raise ValueError(f"run {plan.name}: {error}") from None
+
+
 def is_finished(folder: pathlib.Path, plan: Plan) -> bool:
     """Whether a run has been trained and scored, and its results are whole."""
     with contextlib.suppress(files.Damaged):

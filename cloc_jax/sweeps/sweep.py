@@ -26,6 +26,7 @@ from cloc_jax.sweeps.plan import (
     SEED,
     Options,
     Plan,
+    check_plans,
     combinations,
     describe,
     folds_of,
@@ -108,6 +109,8 @@ def train_runs(
     """
     check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]
+    if options.is_in_process and not is_open:
+        check_plans(waiting)  # before anything is made; commands check their own runs
     list_runs(folder, plans, is_open=is_open)
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")

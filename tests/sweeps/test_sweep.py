@@ -117,6 +117,10 @@ def test_only_unfinished_runs_are_made_again(swept, place, tmp_path, monkeypatch
         (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         ([], 0, "--seeds is 0"),
+        (["optimizer.name=adam;flop"], 2, "run name=flop,seed=0: optimizer.name is"),
+        (["train.batch_size=8;64"], 1, "run batch_size=64,seed=0: train.batch_size is"),
+        (["head.classifier=layers;tree"], 1, "head.classifier is 'tree'"),
+        (["encoder.name=small;unheard_of"], 1, "encoder.name is 'unheard_of'"),
     ],
 )
 def test_all_runs_are_checked_before_the_first(
