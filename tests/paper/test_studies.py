@@ -10,6 +10,7 @@ from cloc_jax.config import default_config
 from cloc_jax.paper import claims, control, linear_probe, margins, studies
 from cloc_jax.report import figures
 from cloc_jax.runtime import files
+from cloc_jax.sweeps import plan, sweep
 
 RANKS = ["0", "1", "2", "3"]
 NAMES = ["0|1", "1|2", "2|3"]
@@ -275,9 +276,20 @@ def frozen(**changes):
     return clean(**settings, train__max_epochs=2, **changes)
 
 
+def test_runs_of_a_study_are_trained_as_its_options_say(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(sweep, "train_runs", lambda *given: asked.append(given))
+    options = plan.Options(workers=2)
+    settings = [plan.Setting("a", {})]
+    with pytest.raises(ValueError, match="a,seed=0 did not finish"):
+        studies.train(clean(), settings, tmp_path, seeds=2, options=options)
+    [(plans, *others)] = asked
+    assert len(plans) == 2 and others == [tmp_path, options]
+
+
 @pytest.mark.slow
 def test_control_from_runs_to_report_and_again(tmp_path, cache):
-    options = {"boundaries": ["1|2"], "values": [0.2], "seeds": 2}
+    options = {"boundaries": ["1|2"], "values": [0.2], "seeds": 1}
     study = control.control(frozen(), tmp_path / "c", **options)
     assert study.settings["margin=0.2"].margins["1|2"] == pytest.approx(0.2)
     assert (tmp_path / "c" / "control.png").stat().st_size > 10_000

@@ -34,10 +34,10 @@ sys.exit(code)
 """
 
 
-def start(place, run, *arguments, command=SWEEP, program=("-c", DRIVER), **environment):
+def start(place, run, *arguments, program=("-c", DRIVER), **environment):
     """A driver that is at work, in a group of processes of its own."""
     return subprocess.Popen(
-        [sys.executable, *program, *command, f"--run={run}", *arguments],
+        [sys.executable, *program, *SWEEP, f"--run={run}", *arguments],
         start_new_session=True,
         cwd=place,
         env=os.environ
@@ -106,21 +106,14 @@ def lives(pid: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options, find, number",
-    [
-        (["--engine=local"], lambda pid: pid, signal.SIGKILL),
-        (SUBMITIT, parent_of, signal.SIGKILL),  # the job that runs the command
-        (SUBMITIT, parent_of, signal.SIGUSR2),  # how SLURM warns before the end
-    ],
-    ids=["worker", "job", "time"],
-)
-def test_a_command_or_its_job_ends(options, find, number, serial, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR2], ids=str)
+def test_a_job_ends(number, serial, tmp_path):
+    """By force, or as SLURM warns before the end."""
     joins = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
-    process = start(tmp_path, "runs", *options, "--workers=2", **joins)
+    process = start(tmp_path, "runs", *SUBMITIT, "--workers=2", **joins)
     runs = tmp_path / "runs"
     pid = wait_for(lambda: under_way(runs), process, "a checkpoint")
-    os.kill(find(pid), number)
+    os.kill(parent_of(pid), number)
     said = finish(process, runs, serial)
     assert ("(attempt 1)" in said) == (number == signal.SIGKILL), said
     assert "going on in stage" in logs_of(runs)
@@ -176,29 +169,3 @@ def test_a_driver_ends_and_the_command_goes_on(serial, tmp_path):
     process.communicate(timeout=120)
     finish(start(tmp_path, "runs", "--workers=2"), runs, serial)
     assert "stopping as soon as all is saved" in logs_of(runs)
-
-
-@pytest.mark.slow
-def test_two_drivers_share_the_runs(serial, tmp_path):
-    drivers = [start(tmp_path, "runs", *words) for words in ([], ["--workers=2"])]
-    said = [process.communicate(timeout=900)[0] for process in drivers]
-    assert [process.returncode for process in drivers] == [0, 0], said
-    runs = tmp_path / "runs"
-    assert json.loads((runs / "summary.json").read_text()) == serial
-    trained = "".join(said) + logs_of(runs)
-    assert trained.count("ended after epoch") == 2, said  # each run once
-
-
-@pytest.mark.slow
-def test_a_study_with_workers(tmp_path):
-    common = ["control", *TINY, "--config.train.max_epochs=1"]
-    common += ["--config.mesh.devices=1", "--values=0.3", "--boundary=1|2"]
-    found = {}
-    for run, options in ("alone", []), ("workers", ["--workers=2"]):
-        process = start(tmp_path, run, *options, command=common, program=LAUNCH)
-        said, _ = process.communicate(timeout=900)
-        assert process.returncode == 0, said
-        found[run] = json.loads((tmp_path / run / "control.json").read_text())
-        del found[run]["command"], found[run]["integrity"]
-        assert (tmp_path / run / "commands").exists() == (run == "workers")
-    assert found["alone"] == found["workers"]

@@ -246,11 +246,8 @@ def test_views_are_drawn_from_the_kept_ones():
     [
         ({"encoder__name": "resnet50"}, "timm/resnet50"),
         ({"encoder__name": "resnet50", "encoder__weights": "gone.pth"}, "gone.pth"),
-        ({"encoder__frozen": True, "encoder__trainable_from": "layer4"}, "set one"),
         ({"encoder__trainable_from": "layer9"}, "layer1, layer2, layer3, layer4"),
         ({"encoder__trainable_from": "stem"}, "encoder.trainable_from is 'stem'"),
-        ({"encoder__views": 2}, "encoder.views is 2"),
-        ({"encoder__views": 0}, "encoder.views is 0"),
         (FROZEN | {"encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
         ({"encoder__frozen": True}, "set head.projection"),
         ({"encoder__dtype": "float8"}, "encoder.dtype is 'float8'"),

@@ -1,7 +1,7 @@
 """Runs as a person starts them learn to grade images: far better than chance.
 
-One method of each kind that does so within a minute: logits, binary tasks,
-probabilistic embeddings, and triples.
+One method of each kind that does so within a minute: margins and logits, binary
+tasks, probabilistic embeddings, and triples.
 """
 
 import json
@@ -30,7 +30,6 @@ SMALL = [
 # Method -> its settings, and the least QWK on test images; guessing has 0.
 LEARNED: dict[str, tuple[list[str], float]] = {
     "cloc": ([], 0.4),
-    "sord": ([], 0.4),
     "corn": ([], 0.4),
     "poe": ([], 0.2),
     "mwr": (["mwr.hidden=32"], 0.25),

@@ -103,20 +103,18 @@ def kept(cache):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_shared", [True, False], ids=["one cache", "two caches"])
-def test_two_processes_keep_the_features_that_one_keeps(tmp_path, is_shared):
+def test_two_processes_keep_the_features_that_one_keeps(tmp_path):
     settings = ["encoder.trainable_from=layer4", "encoder.views=2"]
     command = [*COMMAND, *(f"--config.{setting}" for setting in settings)]
-    caches = [tmp_path / name for name in ("first", "second", "third")]
-    alone = launch(*command, "--run=alone", cwd=tmp_path, XDG_CACHE_HOME=str(caches[0]))
-    assert alone.returncode == 0, alone.stderr
-    used = [caches[1], caches[1 if is_shared else 2]]
-    codes, outputs = together(*command, "--run=joint", cwd=tmp_path, caches=used)
-    assert codes == [0, 0], outputs
-    assert_alike(tmp_path / "alone", tmp_path / "joint")
-    expected = kept(caches[0])
+    first, second, third, fourth = (tmp_path / f"cache{i}" for i in range(4))
+    launched(*command, "--run=alone", cwd=tmp_path, XDG_CACHE_HOME=str(first))
+    expected = kept(first)
     assert len(expected) == 2 * 48 + 20 + 14
-    assert all(kept(cache) == expected for cache in used)
+    for run, caches in ("one", (second, second)), ("two", (third, fourth)):
+        codes, outputs = together(*command, f"--run={run}", cwd=tmp_path, caches=caches)
+        assert codes == [0, 0], outputs
+        assert_alike(tmp_path / "alone", tmp_path / run)
+        assert all(kept(cache) == expected for cache in caches)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ SIZES = SMALL_METHODS | {
     "train__log_steps": 3,
     "method__gol__neighbours": (2, 4),
 }
-# Inside the first epoch, and between a checkpoint and the next one.
-KILLS = (3, 9)
+# Inside the first epoch, and between a checkpoint and the next one. Where a run begins,
+# all methods of one stage are alike.
+EARLY, LATE = 3, 9
 
 
 class Killed(Exception):
@@ -76,7 +77,7 @@ def test_killed_in_every_stage_and_resumed_to_the_bit(name, tmp_path, train):
     train(config, whole, resume=False)
     is_begun = False
     for stage in stages:
-        for step in KILLS:
+        for step in (LATE,) if len(stages) == 1 and name != "ce" else (EARLY, LATE):
             with pytest.raises(Killed):
                 train(config, parts, resume=is_begun, kill=(stage, step))
             is_begun = True

@@ -25,10 +25,9 @@ def of(method, **settings):
     "change, message",
     [
         ({"train__batch_size": 9}, "train.batch_size is 9"),
-        ({"train__batch_size": 64}, "train.batch_size is 64; .* with these 48"),
+        ({"train__batch_size": 64}, "train.batch_size is 64; .* 48 training images"),
         ({"train__sampling": "even"}, "train.sampling is 'even'"),
         ({"method__cloc__phase_two_init": "x"}, "method.cloc.phase_two_init is 'x'"),
-        ({"train__log_steps": 0}, "train.log_steps is 0"),
         ({"method__cloc__margins": [0.1]}, "1 entries, but 5 ranks have 4"),
         ({"method__cloc__margins": 0}, "method.cloc.margins has 0"),
         ({"method__cloc__contrast": "pixels"}, "method.cloc.contrast is 'pixels'"),
@@ -44,7 +43,6 @@ def of(method, **settings):
         ),
         ({"method__cloc__phases": 3}, "method.cloc.phases is 3"),
         ({"method__cloc__margin_optimizer": "lion"}, "optimizer.name is 'lion'"),
-        ({"data__permute": -1}, "data.permute is -1"),
         ({"method__name": "svm"}, "method.name is 'svm'; this version has .*cloc"),
         ({"encoder__name": "big"}, "encoder.name is 'big'"),
         ({"encoder__widths": (4, 4)}, r"encoder.widths is \(4, 4\)"),
@@ -53,12 +51,9 @@ def of(method, **settings):
         ({"data__size": (8, 64)}, r"data.size is \(8, 64\)"),
         ({"data__crop": (100,)}, r"data.crop is \(100,\)"),
         ({"data__crop": (90, 90)}, "crop"),
-        ({"data__channels": 2}, "data.channels is 2"),
         ({"data__name": "mnist"}, "data.name is 'mnist'"),
         ({"data__num_val": 0}, "data.num_val is 0"),
-        ({"data__threads": 0}, "data.threads is 0"),
         ({"augment__scale": 7.0}, "augment.scale is 7"),
-        ({"seed": -1}, "seed is -1"),
         ({"optimizer__learning_rate": 0.0}, "optimizer.learning_rate is 0.0"),
         ({"optimizer__weight_decay": -1.0}, "optimizer.weight_decay is -1.0"),
         ({"train__monitor": "loss"}, "train.monitor is 'loss'"),
@@ -149,14 +144,8 @@ def test_steps_trace_once_and_learn(stage_one):
     assert means[0]["accuracy"] < 0.6 and means[-1]["accuracy"] >= 0.75
 
 
-@pytest.mark.parametrize(
-    "margins",
-    [
-        ["learn", 0.8, "learn>=0.2", 0.3],
-        pytest.param(0.4, marks=pytest.mark.slow),  # a step of its own to compile
-    ],
-)
-def test_fixed_margins_keep_their_bits_while_the_network_trains(margins):
+def test_fixed_margins_keep_their_bits_while_the_network_trains():
+    margins = ["learn", 0.8, "learn>=0.2", 0.3]
     step, carry, batch, parts, graph = stage_parts(tiny(method__cloc__margins=margins))
 
     def margins_of(carry):
