@@ -4,6 +4,7 @@ import dataclasses
 import random
 
 import numpy as np
+from finished_runs import run_results
 
 from cloc_jax.paper.table_summaries import (
     COMPARED,
@@ -149,20 +150,16 @@ def write_run(
         results.SplitScores, metrics.ordinal_metrics(true, predicted, ranks)
     )
     worse = dataclasses.replace(scores, accuracy=scores.accuracy - 0.1, mae=0.9)
-    values = margins or {}
-    found = results.RunResults(
-        final={"val": scores, "test": scores},
-        ranks=list(ranks),
+    found = run_results(
+        {},
+        ranks,
         critical=["1|2"] if len(ranks) > 2 else ["0|1"],
-        method="cloc",
+        margins=margins or {},
+        final={"val": scores, "test": scores},
         dataset="idrid",
-        readouts={"margins": results.ReadoutValues("boundary", values)}
-        if values
-        else {},
         stages=[results.StageResult("fit", 2, 2, "", "", 1.0)],
         seconds={"total": 7200.0},
         environment={"device": "cpu x1"},
-        order_score=results.OrderScore(None, {}, 0),
         earlier={"phase_one": {"val": worse, "test": worse}} if has_phase_one else {},
     )
     config = idrid.get_config()

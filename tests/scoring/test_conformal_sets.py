@@ -135,10 +135,6 @@ def test_a_decision_keeps_its_sets():
         {},
         {"costs": {"1|2": (5.0, 1.0)}},
         {"thresholds": {"1|2": 0.3}, "max_missed": {"1|2": 0.05}},
-        {
-            "thresholds": {"0|1": 0.2, "1|2": 0.3},
-            "max_missed": {"0|1": 0.1, "1|2": 0.05},
-        },
     ):
         decision = Decision(RANKS, 2.0, sets=sets, **choice)
         assert files.from_plain(Decision, decision.to_json()) == decision

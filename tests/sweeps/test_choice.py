@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from finished_runs import run_results
 from tiny_runs import tiny
 
 from cloc_jax.cli import command_line
@@ -26,17 +27,12 @@ def played(tmp_path, monkeypatch):
             run.path.mkdir(parents=True)
             name = f"{p.config.method.name} {p.config.optimizer.learning_rate:g}"
             val = VAL[name] + (0.01 if p.config.seed else -0.01)
-            found = results.RunResults(
-                final={"val": scores(val), "test": scores(0.987654)},
-                ranks=["0", "1", "2"],
-                critical=["1|2"],
+            found = run_results(
+                {},
+                ("0", "1", "2"),
                 method=p.config.method.name,
-                dataset="synthetic",
-                readouts={},
-                stages=[],
-                seconds={},
-                environment={},
-                order_score=results.OrderScore(None, {}, 0),
+                critical=["1|2"],
+                final={"val": scores(val), "test": scores(0.987654)},
             )
             run.write_metrics(found.to_json())
 
