@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from references import abstract, encoder, random_weights
-from safetensors import safe_open
 
 from cloc_jax import encoders
 from cloc_jax.encoders.weights import filling, names
@@ -97,19 +96,6 @@ def test_timm_vgg():
     assert found.metadata["architecture"] == "vgg16"
     assert found.tensors.keys() == tensors.keys() | {"classifier.6.weight"}
     np.testing.assert_array_equal(found.tensors["classifier.0.weight"], first)
-
-
-def test_the_real_file(shared):
-    path = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"
-    with safe_open(path, "np") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        weights = filling.canonical(tensors, file.metadata())
-    model = encoder(weights)
-    for path, variable in nnx.to_flat_state(nnx.state(model)):
-        assert variable.dtype == jnp.float32, path
-    kernel = model.layer4.layers[0].shortcut.conv.kernel[...]
-    expected = tensors["layer4.0.downsample.0.weight"].astype(np.float32)
-    np.testing.assert_array_equal(kernel[0, 0], expected[:, :, 0, 0].T)
 
 
 def test_unknown_networks():
