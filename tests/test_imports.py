@@ -98,6 +98,7 @@ import sys
 from cloc_jax.cli import main
 assert "jax" not in sys.modules and "numpy" not in sys.modules
 from cloc_jax.cli import decide
+from cloc_jax.paper import claims
 assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
 from cloc_jax.cli import predict
 from cloc_jax.training import run
