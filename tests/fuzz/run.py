@@ -112,12 +112,10 @@ def main(words: list[str]) -> int:
         total += len(outcomes)
         if asked.only:
             print(outcomes[0].text)
-    shown_kinds: set[str] = set()
-    for outcome in bad:
-        if outcome.what not in shown_kinds:  # one of each
-            shown_kinds.add(outcome.what)
-            print(f"\n--only={outcome.kind}:{outcome.number}  {outcome.what}")
-            print(outcome.text[-3000:])
+    one_of_each = {outcome.what: outcome for outcome in reversed(bad)}
+    for outcome in one_of_each.values():
+        print(f"\n--only={outcome.kind}:{outcome.number}  {outcome.what}")
+        print(outcome.text[-3000:])
     print(f"{total} inputs, {len(bad)} to be mended")
     return 1 if bad else 0
 

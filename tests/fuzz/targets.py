@@ -5,6 +5,7 @@ Each function writes one damaged input below a folder, reads it, and returns "re
 must not be. What it raises is judged by its caller.
 """
 
+import functools
 import json
 import pathlib
 import random
@@ -40,45 +41,38 @@ def damage(
     return path
 
 
-class Image:
+def image(path: pathlib.Path, rng: random.Random) -> str:
     """An image file: prepared, and read by `predict`."""
-
-    def __init__(self, place: pathlib.Path):
-        self._place, self._seeds = place, seeds.images()
-
-    def read(self, rng: random.Random) -> str:
-        path = damage(self._place, self._seeds, rng)
-        stored = records.store_image(Item(path.name, path, 0), wanted=WANTED)
-        if stored.error:
-            return "refused"
-        for data in (stored.data, path.read_bytes()):
-            image = WANTED.decode(data, path.name)
-            WANTED._replace(equalize=True).prepare(image)
-        return "read"
+    stored = records.store_image(Item(path.name, path, 0), wanted=WANTED)
+    if stored.error:
+        return "refused"
+    for data in (stored.data, path.read_bytes()):
+        found = WANTED.decode(data, path.name)
+        WANTED._replace(equalize=True).prepare(found)
+    return "read"
 
 
-class Table:
+def table(path: pathlib.Path, rng: random.Random) -> str:
     """A table of graded images."""
-
-    def __init__(self, place: pathlib.Path):
-        self._place, self._seeds = place, seeds.tables()
-
-    def read(self, rng: random.Random) -> str:
-        path = damage(self._place, self._seeds, rng)
-        pattern = rng.choice(("", r"(\d+)"))
-        tables.scan(self._place, csv=str(path), columns={}, group_pattern=pattern)
-        return "read"
+    pattern = rng.choice(("", r"(\d+)"))
+    tables.scan(path.parent, csv=str(path), columns={}, group_pattern=pattern)
+    return "read"
 
 
-class Weights:
+def weights(path: pathlib.Path, rng: random.Random) -> str:
     """A file of weights, of any format."""
+    filling.load(str(path))
+    return "read"
 
-    def __init__(self, place: pathlib.Path):
-        self._place, self._seeds = place, seeds.weights()
+
+class Single:
+    """Files that are made by one function and read, each by itself, by another."""
+
+    def __init__(self, make, use, place: pathlib.Path):
+        self._place, self._seeds, self._use = place, make(), use
 
     def read(self, rng: random.Random) -> str:
-        filling.load(str(damage(self._place, self._seeds, rng)))
-        return "read"
+        return self._use(damage(self._place, self._seeds, rng), rng)
 
 
 class Run:
@@ -118,9 +112,9 @@ class Run:
 
 
 KINDS = {
-    "image": Image,
-    "table": Table,
-    "weights": Weights,
+    "image": functools.partial(Single, seeds.images, image),
+    "table": functools.partial(Single, seeds.tables, table),
+    "weights": functools.partial(Single, seeds.weights, weights),
     "run": Run,
 }
 # Errors whose message is a sentence for the user; others end in a traceback.
