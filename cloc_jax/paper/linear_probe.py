@@ -115,7 +115,7 @@ def neighbour_areas(config: ConfigDict, folder: RunFolder) -> list[float]:
         source = parts.dataset.splits[split]
         labels[split] = np.asarray(source.labels)
         if config.encoder.frozen and isinstance(source, KeptFeatures):
-            inputs[split] = np.asarray(source.views[0].all())
+            inputs[split] = np.asarray(source.views[0])
         else:
             inputs[split] = TrainedRun(config, folder, parts).embed(source)
     return probe_areas(inputs, labels, len(parts.dataset.ranks))
