@@ -169,3 +169,14 @@ def test_a_driver_ends_and_the_command_goes_on(serial, tmp_path):
     process.communicate(timeout=120)
     finish(start(tmp_path, "runs", "--workers=2"), runs, serial)
     assert "stopping as soon as all is saved" in logs_of(runs)
+
+
+@pytest.mark.slow
+def test_two_drivers_share_the_runs(serial, tmp_path):
+    drivers = [start(tmp_path, "runs", *words) for words in ([], ["--workers=2"])]
+    said = [process.communicate(timeout=900)[0] for process in drivers]
+    assert [process.returncode for process in drivers] == [0, 0], said
+    runs = tmp_path / "runs"
+    assert json.loads((runs / "summary.json").read_text()) == serial
+    trained = "".join(said) + logs_of(runs)
+    assert trained.count("ended after epoch") == 2, said  # each run once
