@@ -142,7 +142,7 @@ def reader_may_leave() -> Iterator[None]:
 def drop_unread() -> bool:
     """Writes out what was printed; whether that failed, so that it was dropped."""
     is_unread = False
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed
         try:
             stream.flush()
         except BrokenPipeError:

@@ -233,7 +233,7 @@ def test_misuse_of_the_job(file, tmp_path):
     arguments = ["--from=net.safetensors", "--config.seed=1"]
     process = launch("weights", *arguments, cwd=tmp_path)
     assert process.returncode == 2
-    assert process.stderr.startswith("error: weights uses no settings")
+    assert process.stderr.startswith("error: unrecognized arguments: --config")
     for source, target, message in (
         ("none.pth", "a.safetensors", "there is no none.pth. Weights can"),
         ("", "a.safetensors", "weights needs --from="),

@@ -18,7 +18,7 @@ from cloc_jax.training import assembly
 
 def plan(only, data=("synthetic",), methods=("cloc", "ce"), words=(), **options):
     given = {"seeds": 2, "protocol": "whole", "roots": (), "changes": ()} | options
-    settings = Settings.read(list(words), "tables")
+    settings = Settings.read(list(words))
     request = tables.request(settings, only=only, data=data, methods=methods, **given)
     return table_rows.plan(request)
 
@@ -96,7 +96,7 @@ def test_protocols_are_settings_that_exist():
 def test_methods_with_views_of_their_own_are_known():
     mesh = sharding.make_mesh(1)
     for name in table_summaries.METHODS:
-        config = Settings.read([], "tables").config
+        config = Settings.read([]).config
         config.method.name = name
         if name == "dino":
             config.method.dino.local_size = (27, 27)
@@ -170,7 +170,7 @@ def test_datasets_that_are_not_here_are_named(tmp_path, capsys):
 
 def test_a_given_configuration_is_that_of_its_dataset(tmp_path):
     words = ["--config=configs/folder.py", "--config.train.patience=3"]
-    given = Settings.read(words, "tables")
+    given = Settings.read(words)
     own = tables.dataset_config(given, "folder", "partial", [])
     assert (own.data.name, own.train.patience, own.encoder.views) == ("folder", 3, 4)
     other = tables.dataset_config(given, "koa", "frozen", [])

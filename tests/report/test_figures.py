@@ -1,6 +1,7 @@
 """Pictures: what they show, and that nothing is cut off."""
 
 import sys
+import types
 import warnings
 
 import matplotlib as mpl

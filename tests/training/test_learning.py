@@ -34,7 +34,7 @@ LEARNED: dict[str, tuple[list[str], float]] = {
     "poe": ([], 0.2),
     "mwr": (["mwr.hidden=32"], 0.25),
 }
-FAST = ("cloc", "corn")
+FAST = ("cloc",)
 
 
 @pytest.mark.parametrize(
