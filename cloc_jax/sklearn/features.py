@@ -104,7 +104,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        return self.classes_[np.asarray(self._predicted(X).label)]
+        found = self._predicted(X)  # which says where nothing was fitted
+        return self.classes_[np.asarray(found.label)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [row, class], in the order of `classes_`."""

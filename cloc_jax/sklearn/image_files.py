@@ -118,7 +118,8 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Sequence[Image]) -> np.ndarray:
         """The class of each image, by the decision that `launch.py decide` saved if
         there is one."""
-        return self.classes_[self._graded(X).labels]
+        graded = self._graded(X)  # which says where nothing was fitted
+        return self.classes_[graded.labels]
 
     def predict_proba(self, X: Sequence[Image]) -> np.ndarray:
         """Probabilities [image, class], in the order of `classes_`."""

@@ -242,8 +242,9 @@ def _import_umap() -> Any:
     known = sys.modules.get("tensorflow")
     sys.modules["tensorflow"] = None  # type: ignore[assignment]  # cannot be imported
     try:
-        import umap
-
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ImportWarning)  # that it is not installed
+            import umap
         return umap
     finally:
         del sys.modules["tensorflow"]
