@@ -165,9 +165,24 @@ class Interrupted(Exception):
 
 
 def raise_interrupts() -> None:
-    """Makes Ctrl-C a KeyboardInterrupt, where `launch.py` had it end the program."""
+    """Makes Ctrl-C a KeyboardInterrupt, where `launch.py` had it end the program.
+
+    One that comes within a callback of the garbage collector or a destructor is dropped
+    by Python, which only prints it. It is sent again instead.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = sys.unraisablehook
+
+    def hook(dropped):
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            # From a thread, so that the callback has returned when it arrives.
+            again = (os.getpid(), signal.SIGINT)
+            threading.Timer(0.01, os.kill, again).start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = hook
 
 
 class StopRequest:

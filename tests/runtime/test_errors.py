@@ -139,6 +139,34 @@ def test_the_first_is_acknowledged_and_the_second_ends(name):
     assert "--resume" in process.stderr.read()
 
 
+# A callback of the garbage collector, as JAX has one, is what the signal interrupts.
+COLLECTING = """
+import gc, os, signal, time
+from cloc_jax.runtime import errors
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+errors.raise_interrupts()
+def callback(phase, info):
+    if phase == "start":
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+gc.callbacks.append(callback)
+try:
+    gc.collect()
+    gc.callbacks.clear()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_within_a_callback_is_not_lost():
+    process = subprocess.run(
+        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=50
+    )
+    assert process.stdout == "interrupted\n"
+    assert process.stderr == ""
+
+
 def test_ctrl_c_amid_the_imports_ends_the_program_at_once(tmp_path):
     code = f"""
 import runpy, signal, sys
