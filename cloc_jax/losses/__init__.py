@@ -6,10 +6,10 @@ from .multi_margin import (
     ALGORITHMS,
     REDUCTIONS,
     choose_algorithm,
+    kept_triplets,
     mmnp,
     positions,
     unit_vectors,
-    violated_shares,
 )
 from .ordinal_heads import (
     above_from_conditionals,

@@ -174,39 +174,54 @@ def hinge_sums(
     )
 
 
-def violated_shares(
+class KeptTriplets(NamedTuple):
+    """How many triplets across each boundary keep their margin, and of how many."""
+
+    kept: Float[Array, "boundaries"]
+    triplets: Float[Array, "boundaries"]
+
+
+def kept_triplets(
     embeddings: Float[Array, "batch dim"],
     labels: Int[Array, "batch"],
     margins: Float[Array, "boundaries"],
-) -> Float[Array, "boundaries"]:
-    """The share of a batch's triplets across each boundary that violate their margin.
+    *,
+    where: Bool[Array, "batch"] | None = None,
+    anchors: int | None = None,
+) -> KeptTriplets:
+    """Counts the triplets of a batch whose hinge is 0, by the boundaries they span.
 
-    That is, with a hinge above 0. For reports: a boundary without triplets has the
-    share 0, and large batches round the counts, which are floats.
+    While none is kept, the loss has the same gradient for any margins; the share of
+    kept triplets says whether margins act. For reports: it compiles fast rather than
+    being fast, has no gradient, and rounds large counts, which are floats.
+
+    Args:
+      embeddings, labels, margins, where: as `mmnp` has them.
+      anchors: how many samples, the first ones, are taken as anchors; None for all.
     """
-    unit = unit_vectors(embeddings)
-    position = positions(margins.astype(unit.dtype))
-    index = jnp.arange(labels.shape[0], dtype=jnp.int32)
-    where = jnp.ones(labels.shape, bool)
-    order, spans = _spans(labels, index, labels, where, len(position))
-    _, counts = _sorted_counts(
-        unit, unit[order], position[labels], position[labels[order]], spans
-    )
-    # Counts of positives are below 0; the columns go back to where they came from.
-    active = jnp.maximum(counts, 0)[:, jnp.argsort(order)]
+    if where is None:
+        where = jnp.ones(labels.shape, bool)
+    unit = unit_vectors(jax.lax.stop_gradient(embeddings))
+    position = positions(jax.lax.stop_gradient(margins).astype(unit.dtype))
+    similarity = _matmul(unit[:anchors], unit.T)
+    shifted = similarity + _margins(position[labels[:anchors]], position[labels])
+    rank = jnp.arange(len(position))[None, :]
+    is_rank = (labels[:, None] == rank) & where[:, None]  # [batch, rank]
+    same = is_rank[:anchors].astype(unit.dtype) @ is_rank.T.astype(unit.dtype) > 0
+    index = jnp.arange(labels.shape[0])
+    positive = same & (index[:anchors, None] != index[None, :])
 
-    is_rank = jax.nn.one_hot(labels, len(position), dtype=active.dtype)  # [batch, rank]
-    by_ranks = jnp.einsum("ir,ik,kq->rq", is_rank, active, is_rank, precision="highest")
-    sizes = jnp.sum(is_rank, axis=0)
-    triplets = (sizes * (sizes - 1))[:, None] * sizes[None, :]
-    rank = jnp.arange(len(position))
-    low = jnp.minimum(rank[:, None], rank[None, :])[None]
-    high = jnp.maximum(rank[:, None], rank[None, :])[None]
-    boundary = rank[:-1, None, None]
-    is_across = (low <= boundary) & (boundary < high)  # [boundary, rank, rank]
-    violated = jnp.sum(by_ranks[None], axis=(1, 2), where=is_across)
-    possible = jnp.sum(triplets[None], axis=(1, 2), where=is_across)
-    return violated / jnp.maximum(possible, 1)
+    ordered = jnp.sort(jnp.where(positive, similarity, jnp.inf), axis=1)
+    missed = jax.vmap(jnp.searchsorted)(ordered, shifted).astype(unit.dtype)
+    missed = _matmul(missed, is_rank.astype(unit.dtype))  # [anchor, rank]
+    positives = jnp.sum(positive, axis=1, keepdims=True)
+    possible = (positives * jnp.sum(is_rank, axis=0, keepdims=True)).astype(unit.dtype)
+    low = jnp.minimum(labels[:anchors, None], rank)[None]
+    high = jnp.maximum(labels[:anchors, None], rank)[None]
+    boundary = rank[0, :-1, None, None]
+    is_across = (low <= boundary) & (boundary < high)  # [boundary, anchor, rank]
+    kept = jnp.sum((possible - missed)[None], axis=(1, 2), where=is_across)
+    return KeptTriplets(kept, jnp.sum(possible[None], axis=(1, 2), where=is_across))
 
 
 def unit_vectors(embeddings: Float[Array, "batch dim"]) -> Float[Array, "batch dim"]:

@@ -4,6 +4,7 @@ from cloc_jax.methods.heads import HeadOptions
 from cloc_jax.methods.interface import (
     ENCODER,
     HEAD,
+    KEPT_TRIPLETS,
     Context,
     Labelled,
     Limits,

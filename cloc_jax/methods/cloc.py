@@ -30,6 +30,7 @@ from cloc_jax.runtime import sharding
 
 MARGINS = "margins"  # the parameter group
 FORMS = ("softplus", "relu")
+COUNTED = 64  # anchors of a batch whose triplets are counted for the history
 LEARN = re.compile(r"\s*learn\s*(?:=\s*([^>=\s]+))?\s*(?:>=\s*(\S+))?\s*")
 HOW_TO = (
     'Write "learn" (one learnable value per boundary), "shared" (one for all), a '
@@ -267,10 +268,15 @@ def cloc(
             apart = jnp.abs(place[batch["label"]][:, None] - place[None])
             logits = logits + model.head.prototypes.scale() * apart
         entropy, scalars = heads.cross_entropy(logits, batch)
-        contrast_loss = mmnp(
-            getattr(outputs, contrast), batch["label"], values, batch["mask"]
+        contrasted, mask = getattr(outputs, contrast), batch["mask"]
+        contrast_loss = mmnp(contrasted, batch["label"], values, mask)
+        kept = losses.kept_triplets(
+            contrasted, batch["label"], values, where=mask, anchors=COUNTED
         )
-        return entropy + weight * contrast_loss, scalars | {"mmnp": contrast_loss}
+        return entropy + weight * contrast_loss, scalars | {
+            "mmnp": contrast_loss,
+            interface.KEPT_TRIPLETS: interface.Share(*kept),
+        }
 
     def enter_refine(model, context, rngs):
         if phase_two_init == "pretrained":

@@ -20,6 +20,9 @@ NETWORK = (*ENCODER, HEAD)
 # Optimizer settings of groups that weight decay must not reach.
 UNDECAYED: Mapping[str, Any] = {"weight_decay": 0.0, "final_weight_decay": None}
 
+# The `Share` of triplets that keep their margin, in the history and the results.
+KEPT_TRIPLETS = "kept_triplets"
+
 HIGHER_IS_BETTER = {"accuracy": True, "qwk": True, "mae": False, "macro_mae": False}
 
 Support = dict[str, np.ndarray]  # what `Method.fit` found, saved with the run
@@ -60,6 +63,13 @@ class Prediction(NamedTuple):
     value: Float[Array, " batch"] | None = None  # a rank that need not be whole
     above: Float[Array, "batch boundaries"] | None = None  # P(rank > h)
     probabilities: Float[Array, "batch ranks"] | None = None
+
+
+class Share(NamedTuple):
+    """Counts of a batch, one per boundary, that add up over an epoch to a share."""
+
+    part: Float[Array, "boundaries"]
+    whole: Float[Array, "boundaries"]
 
 
 class Readout(NamedTuple):
@@ -122,7 +132,8 @@ class Stage(NamedTuple):
     """One part of training, with its own loss, trainable groups and end."""
 
     name: str
-    # (model, batch, rngs) -> (scalar, dict of scalars); means over the batch.
+    # (model, batch, rngs) -> (scalar, dict of scalars, which are means over the batch,
+    # and of `Share`s).
     loss: Callable
     # Parameter group -> optimizer settings that differ from the stage's. Groups not
     # listed are frozen.

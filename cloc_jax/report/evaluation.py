@@ -100,7 +100,7 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
             f"boundary {name}  crossed by {rates.crossing_rate:.3f} of all images, "
             f"error rate between neighbours {rates.error_rate or 0:.3f}"
         )
-    if warning := view.unmet_margins(results.violated):
+    if warning := view.unmet_margins(results.kept_in_training):
         console.print(f"Warning: {warning}", soft_wrap=True)
     console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)
 

@@ -297,6 +297,10 @@ def _plots(view: View) -> dict[str, Any]:
             | {"is_fixed": readout.kinds.get(label) == "fixed"}
             for label in readout.values
         ]
+    lines["kept_triplets"] = [
+        _line(label, history, "readouts", "kept_triplets", label)
+        for label in view.results.kept_in_training
+    ]
     plots: dict[str, Any] = {}
     for name, some in lines.items():
         known = [line for line in some if any(v is not None for v in line["values"])]

@@ -12,7 +12,8 @@ from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
 
 Ends = list[float] | None  # of a 95% interval
-ALL_TRIPLETS = 0.999  # a share of the triplets that counts as all of them
+Shares = dict[str, float | None]  # by boundary
+NO_TRIPLETS = 0.001  # a share of the triplets that counts as none of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,9 @@ class StageResult:
     stop_reason: str
     seconds: float
     title: str = ""
+    # Share of the triplets across each boundary that kept their margin, in the batches
+    # of the last epoch.
+    kept_triplets: Shares = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +138,8 @@ class RunResults:
     environment: dict[str, str]
     order_score: OrderScore
     expect: str = ""
-    # Share of the test triplets across each boundary that violate their margin.
-    violated: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    # Share of the test triplets across each boundary that keep their margin.
+    kept_triplets: Shares = dataclasses.field(default_factory=dict)
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # checksums
     earlier: dict[str, dict[str, SplitScores]] = dataclasses.field(default_factory=dict)
 
@@ -144,6 +148,11 @@ class RunResults:
         """The margin of each boundary; {} where the method has none."""
         readout = self.readouts.get("margins")
         return readout.values if readout else {}
+
+    @property
+    def kept_in_training(self) -> Shares:
+        """`kept_triplets` of the last stage that has them; {} where none has."""
+        return next((s.kept_triplets for s in self.stages[::-1] if s.kept_triplets), {})
 
     def to_json(self) -> dict[str, Any]:
         """The content of metrics.json, without its checksum."""
@@ -162,15 +171,15 @@ class RunResults:
         return files.from_plain(cls, {**plain, "earlier": earlier})
 
 
-def are_margins_unmet(violated: Mapping[str, float | None]) -> bool:
-    """Whether next to every triplet violates its margin, at all boundaries.
+def are_margins_unmet(kept: Shares) -> bool:
+    """Whether next to no triplet keeps its margin, at any boundary.
 
     The hinge max(0, s_ik + margin - s_ij) has a gradient of 1 wherever it is above 0.
     Where all of them are, the gradient of the loss by the embeddings is the same for
     any margins.
     """
-    shares = [share for share in violated.values() if share is not None]
-    return bool(shares) and min(shares) >= ALL_TRIPLETS
+    shares = [share for share in kept.values() if share is not None]
+    return bool(shares) and max(shares) <= NO_TRIPLETS
 
 
 def read_results(folder: RunFolder) -> RunResults:
@@ -203,6 +212,7 @@ class SummaryRun:
     name: str
     val: dict[str, float | None]
     margins: dict[str, float]
+    kept_triplets: Shares  # in training
     test: dict[str, float | None] | None = None  # not where settings are being chosen
 
 

@@ -240,7 +240,8 @@ def _cell(
         found = results.read_results(RunFolder(folder / plan.name))
         val = _scores(found, "val", is_choosing)
         test = None if is_choosing else _scores(found, "test", is_choosing)
-        runs.append(SummaryRun(plan.name, val, found.margins, test))
+        kept = found.kept_in_training
+        runs.append(SummaryRun(plan.name, val, found.margins, kept, test))
     return SummaryCell(
         {name: overrides[name] for name in overrides if name not in (SEED, FOLD)},
         runs,
@@ -278,10 +279,14 @@ def _columns(val: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str
     return {f"val {name}": value for name, value in val.items()} | dict(test or {})
 
 
+def _kept_columns(run: SummaryRun) -> dict[str, float | None]:
+    return {f"kept triplets {name}": kept for name, kept in run.kept_triplets.items()}
+
+
 def _write_csv(path: pathlib.Path, summary: Summary) -> None:
     """Writes a row per run."""
     rows = [
-        {"run": run.name} | _columns(run.val, run.test)
+        {"run": run.name} | _columns(run.val, run.test) | _kept_columns(run)
         for cell in summary.cells
         for run in cell.runs
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from cloc_jax.methods import Support
+from cloc_jax.methods import KEPT_TRIPLETS, Support
 from cloc_jax.runtime import checkpoint, errors, processes
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.console import Display, ScalarLog, console, duration
@@ -150,6 +150,7 @@ def hand_over(
         "stop_rule": record["rule"],
         "stop_reason": record["reason"],
         "seconds": record["seconds"],
+        "kept_triplets": record["shares"].get(KEPT_TRIPLETS, {}),
     }
     folder.write_stage(name, ended, support)
 

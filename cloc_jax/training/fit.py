@@ -247,6 +247,7 @@ class StageFit:
             "rule": "",  # the stop rule that fired
             "reason": "",
             "seconds": 0.0,
+            "shares": {},  # in the last epoch
         }
         self._has_begun = False
         if resume:
@@ -382,6 +383,12 @@ class StageFit:
         verdict = self.stage.stop.update(self.record["stop"], epoch, seen)
         if verdict.improved:
             self.best = self._program.copy(self.carry.model)
+        shares = {
+            name: dict(
+                zip(metrics.boundary_names(self._task.ranks), values, strict=True)
+            )
+            for name, values in train_step.shares(self.carry).items()
+        }
         row = {
             "stage": self.stage.name,
             "epoch": epoch,
@@ -389,7 +396,7 @@ class StageFit:
             "train": means,
             "train_eval": _scalars(scores.get("train", {})),
             "val": _scalars(scores.get("val", {})),
-            "readouts": self._readouts(),
+            "readouts": self._readouts() | shares,
         }
         self.carry = self._program.begin_epoch(self.carry)
         self.record = self.record | {
@@ -398,6 +405,7 @@ class StageFit:
             "rule": verdict.rule,
             "reason": verdict.reason,
             "seconds": time.monotonic() - self._started,
+            "shares": shares,
         }
         return row | {"seconds": self.record["seconds"]}
 

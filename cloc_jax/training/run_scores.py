@@ -22,13 +22,15 @@ from cloc_jax.scoring.results import (
     OrderScore,
     ReadoutValues,
     RunResults,
+    Shares,
     SplitScores,
     StageResult,
 )
+from cloc_jax.training import train_step
 from cloc_jax.training.assembly import Parts
 from cloc_jax.training.trained_run import TrainedRun
 
-VIOLATIONS_OF = 2048  # test images whose triplets are looked at
+MOST_COUNTED = 2048  # test images whose triplets are looked at
 
 
 class Evaluation(NamedTuple):
@@ -101,10 +103,10 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
     ]
     labels, embeddings = splits["test"].labels, run.embed(splits["test"])
     order = metrics.order_score(embeddings, labels, ranks)
-    violated: dict[str, float | None] = {}
+    kept: Shares = {}
     for readout in readouts.values():
         if readout.is_of_embeddings:
-            violated = _violated(embeddings, labels, readout.values)
+            kept = _kept_triplets(embeddings, labels, readout.values)
     results = RunResults(
         final=final,
         ranks=ranks,
@@ -117,7 +119,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         environment=environment.environment(),
         order_score=files.from_plain(OrderScore, order),
         expect=run.config.expect,
-        violated=violated,
+        kept_triplets=kept,
         earlier=earlier,
     )
     return Evaluation(results, found, embeddings)
@@ -153,26 +155,21 @@ def _readouts(run: TrainedRun, ranks: list[str]) -> dict[str, ReadoutValues]:
     }
 
 
-def _violated(
+def _kept_triplets(
     embeddings: np.ndarray, labels: np.ndarray, margins: dict[str, float]
-) -> dict[str, float | None]:
-    """Share of the triplets across each boundary that miss the margin.
+) -> Shares:
+    """Share of the triplets across each boundary that keep the margin.
 
     None where a boundary has no triplets. Of a random sample, as files come by rank.
     """
-    some = np.random.default_rng(0).permutation(len(labels))[:VIOLATIONS_OF]
-    counts = np.bincount(labels[some], minlength=len(margins) + 1)
-    shares = jax.jit(losses.violated_shares)(
+    some = np.random.default_rng(0).permutation(len(labels))[:MOST_COUNTED]
+    counts = jax.jit(losses.kept_triplets)(
         jnp.asarray(embeddings[some]),
         jnp.asarray(labels[some]),
         jnp.asarray(list(margins.values()), jnp.float32),
     )
-    violated: dict[str, float | None] = {}
-    for h, (name, share) in enumerate(zip(margins, np.asarray(shares), strict=True)):
-        below, above = counts[: h + 1], counts[h + 1 :]
-        has_pairs = max(below.max() if above.any() else 0, above.max() * below.any())
-        violated[name] = float(share) if has_pairs > 1 else None
-    return violated
+    shares = train_step.share(counts.kept, counts.triplets)
+    return dict(zip(margins, shares, strict=True))
 
 
 def _seconds(stages: list[StageResult]) -> dict[str, float]:

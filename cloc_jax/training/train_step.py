@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from cloc_jax import methods
 from cloc_jax.data import pipeline
 from cloc_jax.methods import Stage, interface
+from cloc_jax.methods.interface import Share
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.training import optimizer as optimizers
@@ -40,7 +42,7 @@ class Carry(NamedTuple):
     optimizer: optax.OptState
     step: Int[Array, ""]  # of the stage
     bad_step: Int[Array, ""]  # the first with a non-finite loss or gradient, or -1
-    totals: dict[str, Float[Array, ""]]  # sums of scalars since the epoch began
+    totals: dict[str, Any]  # sums of scalars and `Share`s since the epoch began
 
 
 class Program:
@@ -69,8 +71,8 @@ class Program:
         model: ModelState,
         batch: pipeline.Batch,
     ):
-        names = scalar_names(graph, stage, model, batch)
-        self._first = jax.jit(lambda model: first_carry(model, optimizer, names))
+        scalars = scalar_shapes(graph, stage, model, batch)
+        self._first = jax.jit(lambda model: first_carry(model, optimizer, scalars))
         like = jax.eval_shape(self._first, model)
         self._shardings = sharding.state_shardings(
             like, mesh, shard_params=shard_params
@@ -120,7 +122,27 @@ def means(carry: Carry, length: int) -> dict[str, float]:
         text = f"the loss or a gradient was not finite at step {int(bad_step)}"
         raise NonFinite(text, int(bad_step))
     done = (int(step) - 1) % length + 1
-    return {name: float(total) / done for name, total in totals.items()}
+    return {
+        name: float(total) / done
+        for name, total in totals.items()
+        if not isinstance(total, Share)
+    }
+
+
+def share(part: Array, whole: Array) -> list[float | None]:
+    """Part over whole; None where there is no whole."""
+    counts = zip(np.asarray(part).tolist(), np.asarray(whole).tolist(), strict=True)
+    return [some / all_ if all_ else None for some, all_ in counts]
+
+
+def shares(carry: Carry) -> dict[str, list[float | None]]:
+    """The `Share`s since the epoch began; None of a boundary that has no whole."""
+    totals = jax.device_get(carry.totals)
+    return {
+        name: share(total.part, total.whole)
+        for name, total in totals.items()
+        if isinstance(total, Share)
+    }
 
 
 PROGRAMS: dict[Hashable, Program] = {}
@@ -229,26 +251,28 @@ def step_function(
 
 
 def first_carry(
-    model: ModelState, optimizer: optax.GradientTransformation, names: list[str]
+    model: ModelState,
+    optimizer: optax.GradientTransformation,
+    scalars: Mapping[str, Any],
 ) -> Carry:
-    """The carry before the first step of a stage whose scalars have these names."""
+    """The carry before the first step of a stage with scalars of these shapes."""
     return Carry(
         model,
         optimizer.init(model.params),
         jnp.zeros((), jnp.int32),
         jnp.full((), -1, jnp.int32),
-        {name: jnp.zeros((), jnp.float32) for name in names},
+        jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), dict(scalars)),
     )
 
 
-def scalar_names(graph, stage: Stage, model: ModelState, batch) -> list[str]:
-    """Names of the scalars that a stage's loss reports."""
+def scalar_shapes(graph, stage: Stage, model: ModelState, batch) -> dict[str, Any]:
+    """Shapes of the scalars and `Share`s that a stage's loss reports."""
     shapes = jax.eval_shape(
         lambda model, batch: _loss(graph, stage, model, batch, jax.random.key(0), 0),
         model,
         batch,
     )
-    return list(shapes[1][1])
+    return shapes[1][1]
 
 
 def _loss(graph, stage: Stage, state: ModelState, batch, key, step):

@@ -102,10 +102,12 @@ def test_metrics_have_the_documented_keys(finished):
     assert set(metrics["seconds"]) == {"phase_one", "phase_two", "total"}
     assert [s["stop_rule"] for s in metrics["stages"]] == ["max_epochs"] * 2
     assert metrics["critical"] == ["1|2"]
-    assert list(metrics["violated"]) == list(metrics["margins"])
-    shares = metrics["violated"].values()
-    assert all(share is None or 0 <= share <= 1 for share in shares)
-    assert any(share is not None for share in shares)
+    in_training = [stage["kept_triplets"] for stage in metrics["stages"]]
+    for kept in (metrics["kept_triplets"], *in_training):
+        assert list(kept) == list(metrics["margins"])
+        assert all(share is None or 0 <= share <= 1 for share in kept.values())
+    assert any(share is not None for share in in_training[-1].values())
+    assert history(finished[0])[-1]["readouts"]["kept_triplets"] == in_training[-1]
 
 
 def test_predictions_agree_with_metrics(finished):
@@ -411,12 +413,12 @@ def test_names_in_messages_are_obeyed_by_no_terminal(tmp_path):
     assert b"\x1b" not in process.stderr + process.stdout
 
 
-def test_violations_are_of_boundaries_that_have_triplets():
+def test_kept_triplets_are_of_boundaries_that_have_triplets():
     embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     labels = np.array([0] * 6 + [1] * 6, np.int32)
     margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
-    shares = run_scores._violated(embeddings, labels, margins)
-    assert 0 < shares["0|1"] <= 1
+    shares = run_scores._kept_triplets(embeddings, labels, margins)
+    assert 0 < shares["0|1"] < 1
     assert shares["1|2"] is None and shares["2|3"] is None
 
 

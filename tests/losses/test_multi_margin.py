@@ -19,9 +19,9 @@ from cloc_jax.losses import (
     ALGORITHMS,
     REDUCTIONS,
     choose_algorithm,
+    kept_triplets,
     mmnp,
     multi_margin,
-    violated_shares,
 )
 from cloc_jax.runtime import sharding
 
@@ -341,7 +341,7 @@ def test_margins_have_no_influence_while_no_triplet_keeps_them(algorithm):
     y = jnp.arange(16) % 4
     margins = [jnp.full(3, 0.5), jnp.array([0.6, 1.0, 0.5])]
     for m in margins:
-        assert float(violated_shares(z, y, m).min()) == 1.0
+        assert not kept_triplets(z, y, m).kept.any()
     first, second = (GRADIENTS[algorithm](z, y, m)["mean"] for m in margins)
     assert not np.isclose(first[0], second[0])  # the value is another
     np.testing.assert_array_equal(first[1][0], second[1][0])
@@ -466,18 +466,40 @@ def test_shard_map_gives_the_same(algorithm, shape, names, axis):
     )
 
 
-def test_violated_shares_are_those_of_active_triplets():
+def test_kept_triplets_are_those_whose_hinge_is_0():
     z, y, m = batch(size=40, ranks=4, dim=3)
     z, y = np.array(z), np.where(np.array(y) == 2, 3, y)  # one rank is missing
     y[0] = 2  # and then a single sample
-    got = jax.jit(violated_shares)(z, y, m)
+    got = jax.jit(kept_triplets)(z, y, m)
     active = np.maximum(anchor_loop(z, y, m)[1], 0)
     positives, _ = counts(y)
     for boundary in range(3):
         across = (y[:, None] <= boundary) != (y[None, :] <= boundary)
-        share = active[across].sum() / (positives[:, None] * across).sum()
-        assert 0 < share < 1
-        np.testing.assert_allclose(got[boundary], share, rtol=1e-6)
+        triplets = (positives[:, None] * across).sum()
+        assert got.triplets[boundary] == triplets
+        assert got.kept[boundary] == triplets - active[across].sum()
+        assert 0 < got.kept[boundary] < triplets
+
+
+def test_kept_triplets_leave_out_padding_over_devices_too():
+    z, y, m = batch(size=40, ranks=4, dim=3)
+    where = jnp.arange(40) % 5 > 0
+    want = jax.jit(kept_triplets)(z[where], y[where], m)
+    assert 0 < want.kept.sum() < want.triplets.sum()
+    count = jax.jit(kept_triplets)
+    spread = NamedSharding(mesh_of((4,), ("data",)), P("data"))
+    split = jax.device_put((z, y, where), spread)
+    for given_z, given_y, given_where in ((z, y, where), split):
+        got = count(given_z, given_y, m, where=given_where)
+        jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_kept_triplets_of_some_anchors_are_a_part_of_all():
+    z, y, m = batch(size=24, ranks=4, dim=3)
+    turned = jnp.roll(jnp.arange(24), 12)
+    halves = [kept_triplets(z[o], y[o], m, anchors=12) for o in (slice(None), turned)]
+    both = jax.tree.map(jnp.add, *halves)
+    jax.tree.map(np.testing.assert_array_equal, both, kept_triplets(z, y, m))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])

@@ -124,7 +124,7 @@ class Steps:
         self.step = jax.jit(
             train_step.step_function(self.graph, self.stage, built, num_steps)
         )
-        self.carry = train_step.first_carry(state, built, ["loss"])
+        self.carry = train_step.first_carry(state, built, {"loss": jnp.zeros(())})
 
     def advance(self, given) -> float:
         """Takes a step and returns its loss."""

@@ -80,8 +80,9 @@ def test_separable_features_are_learned(name):
         stage.enter(model, Context(lambda: None, steps), nnx.Rngs(1))
         graph, state = checkpoint.split_model(model)
         adam = optax.adam(0.01)
-        names = train_step.scalar_names(graph, stage, state, batch_for(stage, train, 0))
-        carry = train_step.first_carry(state, adam, names)
+        batch = batch_for(stage, train, 0)
+        scalars = train_step.scalar_shapes(graph, stage, state, batch)
+        carry = train_step.first_carry(state, adam, scalars)
         step = jax.jit(train_step.step_function(graph, stage, adam, steps))
         for n in range(steps):
             carry = step(carry, batch_for(stage, train, n), jax.random.key(0))

@@ -124,17 +124,18 @@ def test_what_differs_from_the_paper_is_said():
 
 
 @pytest.mark.parametrize(
-    ("violated", "count"),
+    ("kept", "count"),
     [
-        ({"0|1": 1.0, "1|2": 0.9999}, 6),
-        ({"0|1": 0.9, "1|2": 0.9999}, 0),
+        ({"phase two": {"0|1": 0.0, "1|2": 0.0001}}, 3),
+        ({"phase two": {"0|1": 0.1, "1|2": 0.0}, "test": {"0|1": 0.0}}, 0),
+        ({"test": {"0|1": 0.0, "1|2": None}}, 6),  # training is not known
         ({}, 0),
     ],
 )
-def test_margins_without_influence_are_noted(violated, count):
+def test_margins_without_influence_are_noted(kept, count):
     one = full()
     for name, found in one.settings.items():
-        runs = tuple(dataclasses.replace(r, violated=violated) for r in found.runs)
+        runs = tuple(dataclasses.replace(r, kept_triplets=kept) for r in found.runs)
         one.settings[name] = dataclasses.replace(found, runs=runs)
     assert markdown([one]).count("does not depend on the margins") == count
 

@@ -2,6 +2,7 @@
 the labels of `decide`."""
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import io
@@ -272,29 +273,31 @@ FIXED = {"0|1": "fixed", "1|2": "learned", "2|3": "fixed"}  # by hand
 
 
 @pytest.mark.parametrize(
-    ("margins", "kinds", "violated", "words", "is_said"),
+    ("margins", "kinds", "kept", "words", "is_said"),
     [
         ((0.019, 0.3, 0.0), {}, (), "Collapse: the margins of 0|1 , 2|3 fell", True),
         ((0.019, 0.3, 0.0), FIXED, (), "Collapse", False),
         ((0.5, 0.3, 0.7), {}, (), "sum to 1.500, more than the 1.000", True),
         ((0.5, 0.3, 0.2), {}, (), "more than the", False),
-        ((0.1, 0.1, 0.1), {}, (1.0, 0.9995, 1.0), "not depend on the margins", True),
-        ((0.1, 0.1, 0.1), {}, (1.0, None, 1.0), "not depend on the margins", True),
-        ((0.1, 0.1, 0.1), {}, (1.0, 0.99, 1.0), "not depend on the margins", False),
-        ((0.1, 0.1, 0.1), {}, (None,) * 3, "not depend on the margins", False),
+        ((0.1, 0.1, 0.1), {}, (0.0, 0.0005, 0.0), "Margins had no influence", True),
+        ((0.1, 0.1, 0.1), {}, (0.0, None, 0.0), "Margins had no influence", True),
+        ((0.1, 0.1, 0.1), {}, (0.0, 0.01, 0.0), "Margins had no influence", False),
+        ((0.1, 0.1, 0.1), {}, (None,) * 3, "Margins had no influence", False),
     ],
 )
 def test_margins_that_say_little_are_noted(
-    tmp_path, margins, kinds, violated, words, is_said
+    tmp_path, margins, kinds, kept, words, is_said
 ):
     folder = make_run(tmp_path / "run", list("0123"), critical=["1|2"])
     values = dict(zip(FIXED, margins, strict=True))
     readout = ReadoutValues("boundary", values, kinds, 1.0)
-    violated = dict(zip(FIXED, violated, strict=False))
-    change_results(folder, readouts={"margins": readout}, violated=violated)
+    kept = dict(zip(FIXED, kept, strict=False))
+    first, last = read_results(folder).stages
+    stages = [first, dataclasses.replace(last, kept_triplets=kept)]
+    change_results(folder, readouts={"margins": readout}, stages=stages)
     page = read_page(folder)
     assert (words in page.text) == is_said
-    assert page.row("Sum", 5 if violated else 4)[1][2] == f"{sum(margins):.3f}"
+    assert page.row("Sum", 5 if kept else 4)[1][2] == f"{sum(margins):.3f}"
 
 
 def test_nearest_images_are_the_most_doubtful_of_each_side(koa, page):

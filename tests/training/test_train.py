@@ -130,12 +130,12 @@ def test_steps_trace_once_and_learn(stage_one):
     carry, before = carry(), step._cache_size()
     means = []
     for number in range(40):
-        last = jax.tree.map(float, carry.totals)
+        last = {name: float(carry.totals[name]) for name in ("loss", "accuracy")}
         # Neither the order of the rows nor the key is part of the program.
         order = np.random.default_rng(number).permutation(8)
         shuffled = jax.tree.map(lambda rows, order=order: rows[order], batch)
         carry = step(carry, shuffled, jax.random.key(number))
-        means.append({k: float(v) - last[k] for k, v in carry.totals.items()})
+        means.append({name: float(carry.totals[name]) - last[name] for name in last})
     assert step._cache_size() == max(before, 1)
     assert means[-1]["loss"] < 0.7 * means[0]["loss"]
     assert means[0]["accuracy"] < 0.6 and means[-1]["accuracy"] >= 0.75
