@@ -5,9 +5,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from . import geometry, masks, multi_margin
+from .multi_margin import AnyArray, Labels
 
 # Along the rows. Unlike jax.lax.cumlogsumexp and cummax, which took 9 and 3 times as
 # long for rows of 512 on a CPU.
@@ -15,12 +16,12 @@ _scan = functools.partial(jax.lax.associative_scan, axis=1)
 
 
 def supcon(
-    features: Float[Array, "batch views dim"],
-    labels: Int[Array, "batch"],
+    features: Float[AnyArray, "batch views dim"],
+    labels: Labels,
     *,
     temperature: float,
     base_temperature: float,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Supervised contrastive loss of a batch, a scalar in at least float32.
 
@@ -37,9 +38,9 @@ def supcon(
     code. Padding (where False) takes no part. A zero feature has similarity 0 with
     everything and gradient 0.
     """
+    where, features, labels = masks.mask_rows(where, features, labels)
     batch, views, dim = features.shape
     size = batch * views
-    where, features, labels = masks.mask_rows(where, features, labels)
     where, labels = jnp.repeat(where, views), jnp.repeat(labels, views)
     unit = multi_margin.unit_vectors(features.reshape(size, dim))
     logits = jnp.matmul(unit, unit.T, precision="highest") / temperature
@@ -55,10 +56,10 @@ def supcon(
 
 
 def nt_xent(
-    features: Float[Array, "batch views dim"],
+    features: Float[AnyArray, "batch views dim"],
     *,
     temperature: float,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """NT-Xent loss of a batch, the mean over all its batch * views anchors.
 
@@ -71,7 +72,7 @@ def nt_xent(
     """
     return supcon(
         features,
-        jnp.arange(features.shape[0], dtype=jnp.int32),
+        jnp.arange(len(features), dtype=jnp.int32),
         temperature=temperature,
         base_temperature=temperature,
         where=where,
@@ -79,11 +80,11 @@ def nt_xent(
 
 
 def rnc(
-    features: Float[Array, "batch views dim"],
-    labels: Int[Array, "batch"] | Float[Array, "batch"],
+    features: Float[AnyArray, "batch views dim"],
+    labels: Labels | Float[AnyArray, "batch"],
     *,
     temperature: float,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Rank-N-Contrast loss of a batch, a scalar in at least float32 (RnC).
 
@@ -107,9 +108,9 @@ def rnc(
     of exponentials are stable at any distance. Equal features have distance 0 and
     gradient 0; fewer than two features give 0.
     """
+    where, features, labels = masks.mask_rows(where, features, labels)
     batch, views, dim = features.shape
     size = batch * views
-    where, features, labels = masks.mask_rows(where, features, labels)
     features = features.reshape(size, dim)
     where, labels = jnp.repeat(where, views), jnp.repeat(labels, views)
     logits = -geometry.euclidean(features, features) / temperature

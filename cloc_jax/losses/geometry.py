@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Integer
 
 from . import masks, multi_margin
+from .multi_margin import AnyArray, Labels, widened
 
 # Of the cosines in the order term, as in the released code.
 _SCALE = 20
@@ -67,16 +68,16 @@ class GolTerms(NamedTuple):
 
 
 def gol_terms(
-    embeddings: Float[Array, "batch dim"],
-    references: Float[Array, "points dim"],
-    labels: Int[Array, "batch"],
-    base: Int[Array, "pairs"],
-    reference: Int[Array, "pairs"],
+    embeddings: Float[AnyArray, "batch dim"],
+    references: Float[AnyArray, "points dim"],
+    labels: Labels,
+    base: Integer[AnyArray, "pairs"],
+    reference: Integer[AnyArray, "pairs"],
     *,
     num_ranks: int,
     margin: float,
     tau: float | int,
-    where: Bool[Array, "pairs"] | None = None,
+    where: Bool[AnyArray, "pairs"] | None = None,
 ) -> GolTerms:
     """Order, metric and center term of pairs of a batch, in at least float32.
 
@@ -107,6 +108,7 @@ def gol_terms(
 
     A term without pairs to look at is 0. Distances of 0 have gradient 0.
     """
+    references, labels = widened(references), widened(labels)
     points = references.shape[0]
     if num_ranks < 2 or points < 2:
         raise ValueError(

@@ -3,22 +3,25 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
+from .multi_margin import AnyArray, widened
+
 
 def mask_rows(
-    where: Bool[Array, "batch"] | None, *arrays: Shaped[Array, "batch ..."]
+    where: Bool[AnyArray, "batch"] | None, *arrays: Shaped[AnyArray, "batch ..."]
 ) -> tuple[Array, ...]:
     """The mask (all True for None), then the arrays with zeros where it is False.
 
-    Floats come back in at least float32. Zeros are values that every loss takes, so
-    that neither padding nor its gradients can be infinite or NaN; the losses still have
-    to leave padding out of their sums.
+    Floats come back in at least float32, labels of any type as signed whole numbers in
+    at least int32. Zeros are values that every loss takes, so that neither padding nor
+    its gradients can be infinite or NaN; the losses still have to leave padding out of
+    their sums.
     """
+    arrays = tuple(map(widened, arrays))
     if where is None:
         where = jnp.ones(arrays[0].shape[:1], bool)
+    where = jnp.asarray(where, bool)
     masked = []
     for array in arrays:
-        if jnp.issubdtype(array.dtype, jnp.floating):
-            array = array.astype(jnp.promote_types(array.dtype, jnp.float32))
         rows = where.reshape(where.shape + (1,) * (array.ndim - 1))
         masked.append(jnp.where(rows, array, jnp.zeros_like(array)))
     return where, *masked

@@ -23,8 +23,12 @@ from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Integer
 
+AnyArray = Array | np.ndarray
+# Ranks of a batch: whole numbers of any type, or booleans for two ranks.
+Labels = Integer[AnyArray, "batch"] | Bool[AnyArray, "batch"]
 Reduction = Literal["mean", "paper", "official"]
 REDUCTIONS = get_args(Reduction)
 Algorithm = Literal["auto", "dense", "sorted", "blockwise"]
@@ -66,27 +70,30 @@ class HingeSums(NamedTuple):
 
 
 def mmnp(
-    embeddings: Float[Array, "batch dim"],
-    labels: Int[Array, "batch"],
-    margins: Float[Array, "boundaries"],
+    embeddings: Float[AnyArray, "batch dim"],
+    labels: Labels,
+    margins: Float[AnyArray, "boundaries"],
     *,
     reduction: Reduction = "mean",
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
     algorithm: Algorithm = "auto",
     axis_name: str | tuple[str, ...] | None = None,
 ) -> Float[Array, ""]:
     """Multi-margin n-pair loss of a batch, a scalar in at least float32.
 
     Args:
-      embeddings: any scale; only their directions count. A zero vector has
-        similarity 0 with everything and gradient 0.
-      labels: ranks from 0 to the number of boundaries.
+      embeddings: any scale; only their directions count. A vector of zeros (or of
+        numbers below the smallest normal float) has similarity 0 with everything and
+        gradient 0.
+      labels: ranks from 0 to the number of boundaries. Others raise ValueError; under
+        `jit` and other transformations of the labels the value is NaN.
       margins: one positive value for each boundary between neighbouring ranks.
       reduction: what becomes of the hinge sums H_i of the anchors with P_i positives
         and N_i negatives. "mean": sum_i H_i / sum_i P_i N_i, the mean over triplets,
         whose scale does not depend on the batch size. "paper": mean_i H_i.
         "official": mean_i H_i / (P_i N_i^2), as the authors' released code has it.
-      where: False for padding, which takes no part as anchor, positive or negative.
+      where: False for padding, which takes no part as anchor, positive or negative,
+        whatever its embeddings and labels are.
       algorithm: "dense", "sorted", or "auto" for what `choose_algorithm` says.
         "blockwise" is "sorted" for some anchors at a time, once for the value and once
         more for gradients: for batches so large that [anchors, batch] is too much to
@@ -95,22 +102,32 @@ def mmnp(
         spread. The arguments are then a device's share of it (margins: all of them)
         and the value is that of the whole batch, on every device; each device works
         on its own anchors. Gradients are right inside and outside the shard_map, unless
-        it has check_vma=False, when only those taken outside are.
+        it has check_vma=False, when only those taken outside are. Inside such a
+        shard_map, and inside `jax.pmap`, they are those of the sum over the devices:
+        `jax.lax.pmean` of the gradients of parameters (margins included) is right, and
+        gradients of the embeddings are to be divided by the number of devices.
 
     Anchors without positives or without negatives contribute 0, a batch of such
     anchors gives 0 with zero gradients, and a triplet exactly at its margin has the
     subgradient 0.
     """
-    _check(embeddings, labels, margins, reduction, algorithm)
+    for name, value, choices in (
+        ("reduction", reduction, REDUCTIONS),
+        ("algorithm", algorithm, ALGORITHMS),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} {value!r} is unknown; use one of {choices}.")
     with jax.named_scope("mmnp"):  # in profiles and compiled programs
-        if where is None:
-            where = jnp.ones(labels.shape, bool)
+        embeddings, labels, margins, where = _arrays(embeddings, labels, margins, where)
         unit = unit_vectors(embeddings)
+        validity = _validity(labels, len(margins), unit.dtype)
         index = jnp.arange(labels.shape[0], dtype=jnp.int32)
         columns = unit, labels, where
         if axis_name is not None:
             index += labels.shape[0] * jax.lax.axis_index(axis_name)
             columns = jax.lax.all_gather(columns, axis_name, tiled=True)
+        if not labels.size:
+            algorithm = "dense"  # nothing to sort
         hinges, positives, negatives = hinge_sums(
             unit, labels, index, columns[0], columns[1], margins, columns[2], algorithm
         )
@@ -118,7 +135,7 @@ def mmnp(
         if reduction == "official":
             hinges = hinges / jnp.maximum(pairs * negatives, 1)
         weights = pairs if reduction == "mean" else where.astype(hinges.dtype)
-        total, weight = jnp.sum(hinges), jnp.sum(weights)
+        total, weight = jnp.sum(hinges) * validity, jnp.sum(weights)
         if axis_name is not None:
             total, weight = jax.lax.psum((total, weight), axis_name)
         return total / jnp.maximum(weight, 1)
@@ -182,11 +199,11 @@ class KeptTriplets(NamedTuple):
 
 
 def kept_triplets(
-    embeddings: Float[Array, "batch dim"],
-    labels: Int[Array, "batch"],
-    margins: Float[Array, "boundaries"],
+    embeddings: Float[AnyArray, "batch dim"],
+    labels: Labels,
+    margins: Float[AnyArray, "boundaries"],
     *,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
     anchors: int | None = None,
 ) -> KeptTriplets:
     """Counts the triplets of a batch whose hinge is 0, by the boundaries they span.
@@ -199,8 +216,7 @@ def kept_triplets(
       embeddings, labels, margins, where: as `mmnp` has them.
       anchors: how many samples, the first ones, are taken as anchors; None for all.
     """
-    if where is None:
-        where = jnp.ones(labels.shape, bool)
+    embeddings, labels, margins, where = _arrays(embeddings, labels, margins, where)
     unit = unit_vectors(jax.lax.stop_gradient(embeddings))
     position = positions(jax.lax.stop_gradient(margins).astype(unit.dtype))
     similarity = _matmul(unit[:anchors], unit.T)
@@ -224,12 +240,33 @@ def kept_triplets(
     return KeptTriplets(kept, jnp.sum(possible[None], axis=(1, 2), where=is_across))
 
 
-def unit_vectors(embeddings: Float[Array, "batch dim"]) -> Float[Array, "batch dim"]:
+def widened(values: AnyArray) -> Array:
+    """An array of floats in at least float32, or of signed whole numbers in int32.
+
+    Differences of labels would wrap around in unsigned types, and sums in small ones.
+    With 64 bits enabled, whole numbers of 64 bits keep them.
+    """
+    values = jnp.asarray(values)
+    if jnp.issubdtype(values.dtype, jnp.floating):
+        return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return values.astype(jnp.int64 if values.dtype.itemsize == 8 else jnp.int32)
+
+
+def unit_vectors(
+    embeddings: Float[AnyArray, "batch dim"],
+) -> Float[Array, "batch dim"]:
     """Embeddings over their lengths in at least float32; 0 (and gradient 0) for 0."""
-    embeddings = embeddings.astype(jnp.promote_types(embeddings.dtype, jnp.float32))
-    square = jnp.sum(embeddings**2, axis=1, keepdims=True)
-    nonzero = square > 0
+    embeddings = widened(embeddings)
+    # Over a power of two first, which is exact, so that squares neither overflow nor
+    # vanish. It has no gradient: directions do not depend on it.
+    info = jnp.finfo(embeddings.dtype)
+    largest = jnp.max(jnp.abs(embeddings), axis=1, keepdims=True, initial=0)
+    largest = jax.lax.stop_gradient(largest)
+    exponent = jnp.clip(jnp.frexp(largest)[1], info.minexp + 1, info.maxexp - 3)
+    embeddings *= jnp.ldexp(jnp.ones_like(largest), -exponent)
+    nonzero = ~(largest < info.tiny)  # NaN is not hidden
     # The inner where keeps 1/sqrt(0), and so NaN, out of the gradient too.
+    square = jnp.sum(embeddings**2, axis=1, keepdims=True)
     scale = jnp.where(nonzero, jax.lax.rsqrt(jnp.where(nonzero, square, 1)), 0)
     return embeddings * scale
 
@@ -515,14 +552,19 @@ def _search(ordered, queries):
     return jax.lax.fori_loop(0, width.bit_length() - 1, step, low)
 
 
-def _check(embeddings, labels, margins, reduction, algorithm):
-    if reduction not in REDUCTIONS:
+def _arrays(
+    embeddings: AnyArray, labels: AnyArray, margins: AnyArray, where: AnyArray | None
+) -> tuple[Array, Array, Array, Array]:
+    """The arguments as arrays, checked; zeros take the place of padding, which may be
+    infinite or NaN."""
+    embeddings, labels, margins = map(widened, (embeddings, labels, margins))
+    if not jnp.issubdtype(embeddings.dtype, jnp.floating) or jnp.issubdtype(
+        labels.dtype, jnp.floating
+    ):
         raise ValueError(
-            f"reduction {reduction!r} is unknown; use one of {REDUCTIONS}."
-        )
-    if algorithm not in ALGORITHMS:
-        raise ValueError(
-            f"algorithm {algorithm!r} is unknown; use one of {ALGORITHMS}."
+            f"mmnp got embeddings of type {embeddings.dtype} and labels of type "
+            f"{labels.dtype}; embeddings are floats, and labels are ranks, whole "
+            "numbers."
         )
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise ValueError(
@@ -535,3 +577,19 @@ def _check(embeddings, labels, margins, reduction, algorithm):
             f"mmnp got margins of shape {margins.shape}; it takes one value for each "
             "boundary between neighbouring ranks, so [number of ranks - 1]."
         )
+    if where is None:
+        return embeddings, labels, margins, jnp.ones(labels.shape, bool)
+    where = jnp.asarray(where, bool)
+    embeddings = jnp.where(where[:, None], embeddings, 0)
+    return embeddings, jnp.where(where, labels, 0), margins, where
+
+
+def _validity(labels, boundaries, dtype):
+    """1 where all labels are ranks, else NaN; ValueError where that is known now."""
+    is_outside = jnp.any((labels < 0) | (labels > boundaries))
+    if not isinstance(is_outside, jax.core.Tracer) and is_outside:
+        raise ValueError(
+            f"mmnp got {boundaries} margins and labels from {labels.min()} to "
+            f"{labels.max()}; labels are ranks from 0 to the number of margins."
+        )
+    return jnp.where(is_outside, jnp.nan, 1).astype(dtype)

@@ -11,20 +11,21 @@ from typing import Literal, get_args
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from . import masks
+from .multi_margin import AnyArray, Labels, widened
 
 RankDistance = Literal["absolute", "squared"]
 RANK_DISTANCES = get_args(RankDistance)
 
 
 def ordinal_binary(
-    logits: Float[Array, "batch boundaries 2"],
-    labels: Int[Array, "batch"],
+    logits: Float[AnyArray, "batch boundaries 2"],
+    labels: Labels,
     *,
-    weights: Float[Array, "boundaries"] | None = None,
-    where: Bool[Array, "batch"] | None = None,
+    weights: Float[AnyArray, "boundaries"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of a two-way softmax per boundary, in at least float32 (ORCNN).
 
@@ -36,15 +37,15 @@ def ordinal_binary(
     where, logits, labels = masks.mask_rows(where, logits, labels)
     losses = _cross_entropies(logits[..., 1] - logits[..., 0], labels)
     if weights is not None:
-        losses = losses * weights[None, :]
+        losses = losses * widened(weights)[None, :]
     return masks.mean(jnp.sum(losses, axis=1), where)
 
 
 def coral(
-    logits: Float[Array, "batch boundaries"],
-    labels: Int[Array, "batch"],
+    logits: Float[AnyArray, "batch boundaries"],
+    labels: Labels,
     *,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of a sigmoid per boundary, in at least float32 (CORAL).
 
@@ -58,10 +59,10 @@ def coral(
 
 
 def corn(
-    logits: Float[Array, "batch boundaries"],
-    labels: Int[Array, "batch"],
+    logits: Float[AnyArray, "batch boundaries"],
+    labels: Labels,
     *,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of conditional tasks, in at least float32 (CORN).
 
@@ -79,22 +80,21 @@ def corn(
 
 
 def above_from_conditionals(
-    logits: Float[Array, "batch boundaries"],
+    logits: Float[AnyArray, "batch boundaries"],
 ) -> Float[Array, "batch boundaries"]:
     """P(y > k), the product of sigmoid(logits_j) for j <= k; never rises with k (CORN).
 
     In at least float32, and as a sum of logarithms.
     """
-    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    return jnp.exp(jnp.cumsum(jax.nn.log_sigmoid(logits), axis=1))
+    return jnp.exp(jnp.cumsum(jax.nn.log_sigmoid(widened(logits)), axis=1))
 
 
 def cumulative_link(
-    scores: Float[Array, "batch"],
-    thresholds: Float[Array, "boundaries"],
-    labels: Int[Array, "batch"],
+    scores: Float[AnyArray, "batch"],
+    thresholds: Float[AnyArray, "boundaries"],
+    labels: Labels,
     *,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Negative log-likelihood of the proportional odds model, in at least float32.
 
@@ -107,11 +107,11 @@ def cumulative_link(
     Thresholds must increase: a rank between two equal ones has probability 0, and an
     infinite loss. Padding (where False) takes no part.
     """
+    thresholds = widened(thresholds)
     last = thresholds.shape[0]
     if not last:
         raise ValueError("cumulative_link got no thresholds; it takes at least one.")
     where, scores, labels = masks.mask_rows(where, scores, labels)
-    thresholds = thresholds.astype(jnp.promote_types(thresholds.dtype, jnp.float32))
     upper = thresholds[jnp.minimum(labels, last - 1)]
     lower = thresholds[jnp.maximum(labels - 1, 0)]
     has_upper, has_lower = labels < last, labels > 0
@@ -124,12 +124,12 @@ def cumulative_link(
 
 
 def sord(
-    logits: Float[Array, "batch ranks"],
-    labels: Int[Array, "batch"],
+    logits: Float[AnyArray, "batch ranks"],
+    labels: Labels,
     *,
     alpha: float,
     distance: RankDistance,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy with soft ordinal labels, in at least float32 (SORD).
 

@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from . import geometry, masks
+from .multi_margin import AnyArray, Labels
 
 GaussianDistance = Literal["j", "wasserstein", "bhattacharyya", "hellinger"]
 GAUSSIAN_DISTANCES = get_args(GaussianDistance)
@@ -25,14 +26,14 @@ class PoeTerms(NamedTuple):
 
 
 def poe_terms(
-    logits: Float[Array, "samples batch ranks"],
-    mean: Float[Array, "batch dim"],
-    log_variance: Float[Array, "batch dim"],
-    labels: Int[Array, "batch"],
+    logits: Float[AnyArray, "samples batch ranks"],
+    mean: Float[AnyArray, "batch dim"],
+    log_variance: Float[AnyArray, "batch dim"],
+    labels: Labels,
     *,
     margin: float,
     distance: GaussianDistance,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> PoeTerms:
     """Cross-entropy, KL and ordinal term of a batch, scalars in at least float32.
 

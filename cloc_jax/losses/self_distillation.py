@@ -8,20 +8,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from . import masks
+from .multi_margin import AnyArray, widened
 
 # Crops that the teacher sees, the first of the student's.
 _TEACHER_CROPS = 2
 
 
 def dino(
-    student: Float[Array, "student_rows out"],
-    teacher: Float[Array, "teacher_rows out"],
-    center: Float[Array, "1 out"],
+    student: Float[AnyArray, "student_rows out"],
+    teacher: Float[AnyArray, "teacher_rows out"],
+    center: Float[AnyArray, "1 out"],
     *,
     crops: int,
     student_temperature: float,
     teacher_temperature: float | Float[Array, ""],
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of the student's crops with the teacher's, in at least float32.
 
@@ -37,6 +38,7 @@ def dino(
       teacher_temperature: may be an array, as its schedule changes it.
       where: False for samples that are padding, and take no part in any of their crops.
     """
+    student, teacher, center = map(widened, (student, teacher, center))
     batch, rest = divmod(teacher.shape[0], _TEACHER_CROPS)
     if crops < _TEACHER_CROPS or student.shape[0] != crops * batch or rest:
         raise ValueError(
@@ -56,17 +58,18 @@ def dino(
 
 
 def dino_center(
-    teacher: Float[Array, "teacher_rows out"],
-    center: Float[Array, "1 out"],
+    teacher: Float[AnyArray, "teacher_rows out"],
+    center: Float[AnyArray, "1 out"],
     *,
     momentum: float,
-    where: Bool[Array, "batch"] | None = None,
+    where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, "1 out"]:
     """The center for the next step: momentum * center + (1 - momentum) * mean.
 
     The mean is that of the teacher's rows, as `dino` takes them, without padding (where
     False). A batch of nothing but padding leaves the center as it is. No gradients.
     """
+    teacher, center = widened(teacher), widened(center)
     where, teacher = masks.mask_rows(where, _by_sample(teacher, _TEACHER_CROPS))
     count = jnp.sum(where) * _TEACHER_CROPS
     mean = jnp.sum(teacher, axis=(0, 1))[None] / jnp.maximum(count, 1)
