@@ -23,10 +23,10 @@ class KilledRun(run.RunCallbacks):
         stage_of_now = at.stage.name
         super().begin_stage(at)
 
-    def after_steps(self, at, began):
+    def after_steps(self, at):
         if stage_of_now == STAGE and str(at.step) == STEP:
             os.kill(os.getpid(), getattr(signal, NUMBER))
-        super().after_steps(at, began)
+        super().after_steps(at)
 
 
 run.RunCallbacks = KilledRun
