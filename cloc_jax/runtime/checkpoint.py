@@ -145,15 +145,16 @@ def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding)
     return jax.tree.map(_with_keys, restored, like)
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether an array is of random keys."""
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _without_keys(leaf: Any) -> Any:
     """The numbers of a random key; other arrays as they are."""
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def _with_keys(leaf: Any, like: Any) -> Any:
     """The random key again, where `like` is one."""
-    return jax.random.wrap_key_data(leaf) if _is_key(like) else leaf
+    return jax.random.wrap_key_data(leaf) if is_key(like) else leaf

@@ -26,9 +26,10 @@ from cloc_jax.scoring import exported_model, inference
 from cloc_jax.training import assembly, batches, encoder, kept_features
 
 Outputs = dict[str, Array]  # fields of a Prediction
+Structure = tuple[nnx.GraphDef, ModelState]  # of a module, with arrays of its shapes
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-TRUNK = "trunk"  # before the names of the frozen parts' arrays
+TRUNK = "trunk."  # before the names of the frozen parts' arrays
 
 
 class TrainedRun:
@@ -175,14 +176,11 @@ def export_program(run: TrainedRun) -> Program:
     Frozen parts are in it, so that images go in. Arrays are arguments and not part of
     the program: they are stored once, and the compiler sees what it sees in a run.
     """
-    model = _Part(run.graph, run.state)
-    weights = model.named(run.state)
-    trunk = None
+    weights, trunk = _named(run.state), None
     if run.has_trunk:
-        used = encoder.frozen_groups(run.config)
-        trunk = _Part(run.trunk.graph, run.trunk.state, TRUNK, used)
-        weights |= trunk.named(run.trunk.state)
-    predict = _function(run.config, run.method, model, trunk)
+        trunk = run.trunk.graph, run.trunk.state
+        weights |= _named(trunk[1], TRUNK, encoder.frozen_groups(run.config))
+    predict = _function(run.config, run.method, (run.graph, run.state), trunk)
     support = {k: np.asarray(v) for k, v in (run.support or {}).items()}
     data = run.config.data
     (batch,) = export.symbolic_shape("batch")
@@ -205,12 +203,10 @@ def rebuild_program(folder: pathlib.Path) -> Callable[[Array], Outputs]:
     config = saved_config(values)
     method = assembly.build_method(config, len(ranks), sharding.make_mesh(1))
     create = encoder.Creator(config, method)
-    model = _Part(*checkpoint.split_model(nnx.eval_shape(create.random)))
-    trunk = None
+    model, trunk = checkpoint.split_model(nnx.eval_shape(create.random)), None
     if encoder.entrance(config):
         whole = nnx.eval_shape(lambda: encoder.build(config, nnx.Rngs(0)))
-        used = encoder.frozen_groups(config)
-        trunk = _Part(*checkpoint.split_model(whole), TRUNK, used)
+        trunk = checkpoint.split_model(whole)
     weights = load_file(folder / exported_model.WEIGHTS)
     kept = folder / exported_model.SUPPORT
     support = load_file(kept) if kept.exists() else {}
@@ -224,7 +220,7 @@ def rebuild_program(folder: pathlib.Path) -> Callable[[Array], Outputs]:
 
 
 def _function(
-    config: ConfigDict, method: Method, model: "_Part", trunk: "_Part | None"
+    config: ConfigDict, method: Method, model: Structure, trunk: Structure | None
 ) -> Callable[..., Outputs]:
     """(weights, support, images) -> the fields of a Prediction that there are."""
     until = encoder.entrance(config)
@@ -232,69 +228,57 @@ def _function(
     def predict(weights, support, images):
         inputs = images
         if trunk:
-            whole = checkpoint.evaluating(trunk.graph, trunk.filled(weights))
+            graph, like = trunk
+            whole = checkpoint.evaluating(graph, _filled(like, weights, TRUNK))
             inputs = whole.before(images, None if until == encoder.FEATURES else until)
             inputs = inputs.astype(encoder.kept_dtype(config))
             # In a run these are two programs: what one compiler pass makes of both
             # together would round otherwise.
             inputs = jax.lax.optimization_barrier(inputs)
-        whole = checkpoint.evaluating(model.graph, model.filled(weights))
+        graph, like = model
+        whole = checkpoint.evaluating(graph, _filled(like, weights))
         found = method.predict(whole, inputs, support or None)
         return {k: v for k, v in found._asdict().items() if v is not None}
 
     return predict
 
 
-class _Part:
-    """A module whose arrays go by names.
+def _named(
+    state: ModelState, prefix: str = "", used: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """The arrays of a state by name.
 
-    Random keys, of which evaluation uses none, and parts of it that are not `used` are
-    left out.
+    Random keys, of which evaluation uses none, and parts of the model that are not
+    `used` are left out.
     """
-
-    def __init__(
-        self,
-        graph: nnx.GraphDef,
-        like: ModelState,
-        prefix: str = "",
-        used: Sequence[str] = (),
-    ):
-        self.graph = graph
-        self._filling: list[str | Callable[[], Array]] = []
-        found, self._tree = jax.tree_util.tree_flatten_with_path(like)
-        for path, leaf in found:
-            first, *rest = _names(path)
-            name = ".".join([prefix] * bool(prefix) + [first, *rest])
-            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                self._filling.append(functools.partial(_key, leaf.shape))
-            elif used and first not in used:
-                zeros = functools.partial(jnp.zeros, leaf.shape, leaf.dtype)
-                self._filling.append(zeros)
-            else:
-                self._filling.append(name)
-
-    def named(self, state: ModelState) -> dict[str, np.ndarray]:
-        """The arrays of a state by name."""
-        pairs = zip(self._filling, jax.tree.leaves(state), strict=True)
-        return {f: np.asarray(leaf) for f, leaf in pairs if isinstance(f, str)}
-
-    def filled(self, arrays: Mapping[str, Array | np.ndarray]) -> Any:
-        """The state with these arrays."""
-        leaves = [
-            jnp.asarray(arrays[f]) if isinstance(f, str) else f() for f in self._filling
-        ]
-        return jax.tree.unflatten(self._tree, leaves)
+    return {
+        prefix + name: np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+        for name in [_name(path)]
+        if not checkpoint.is_key(leaf) and (not used or name.split(".")[0] in used)
+    }
 
 
-def _key(shape: tuple[int, ...]) -> Array:
-    key = jax.random.key(0)
-    return key if not shape else jnp.broadcast_to(key, shape)
+def _filled(
+    like: ModelState, arrays: Mapping[str, Array | np.ndarray], prefix: str = ""
+) -> Any:
+    """The state with the arrays that `_named` gave; what it left out is not used."""
+
+    def one(path: tuple[Any, ...], leaf: Any) -> Array:
+        name = prefix + _name(path)
+        if name in arrays:
+            return jnp.asarray(arrays[name])
+        if checkpoint.is_key(leaf):
+            return jnp.broadcast_to(jax.random.key(0), leaf.shape)
+        return jnp.zeros(leaf.shape, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(one, like)
 
 
-def _names(path: tuple[Any, ...]) -> list[str]:
-    """encoder, layer1, …, kernel; without the state's own first and last keys."""
+def _name(path: tuple[Any, ...]) -> str:
+    """encoder.layer1.….kernel, without the state's own first and last keys."""
     text = jax.tree_util.keystr(path, simple=True, separator=".")
-    return text.removesuffix(".value").split(".")[1:]
+    return text.removesuffix(".value").partition(".")[2]
 
 
 def _shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
