@@ -15,7 +15,7 @@ def untrained_run(config, path):
     folder.create(config.to_dict(), parts.describe())
     encoder.keep_trunk(parts.trunk, folder)
     graph, state = checkpoint.split_model(parts.create())
-    embedder = inference.embedder(graph, parts.method, parts.mesh)
+    embedder = inference.compiled(graph, parts.method.embed, parts.mesh)
     splits = parts.dataset.splits
 
     def embed(split):
@@ -31,6 +31,7 @@ def untrained_run(config, path):
             "rule": "max_epochs",
             "reason": "it was made for a test",
             "seconds": 0.0,
+            "shares": {},
         }
         callbacks.hand_over(folder, stage.name, state, support, record)
     return folder

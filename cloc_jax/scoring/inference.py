@@ -11,33 +11,21 @@ from jax.sharding import Mesh
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.source import Source
-from cloc_jax.methods import Labelled, Method, Prediction, Support
+from cloc_jax.methods import Labelled, Method, Support
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
-
-# Compiled (state, support, images) -> Prediction
-Predictor = Callable[[ModelState, Any, Any], Prediction]
-# Compiled (state, images) -> embeddings
-Embedder = Callable[[ModelState, Any], jax.Array]
 
 
 def nothing() -> None:
     """What happens between two batches where nobody asks for anything."""
 
 
-def predictor(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Predictor:
-    """What `method.predict` returns, in evaluation mode."""
-    return _compiled(graph, method.predict, mesh)
-
-
-def embedder(graph: nnx.GraphDef, method: Method, mesh: Mesh) -> Embedder:
-    """What `method.embed` returns, in evaluation mode."""
-    return _compiled(graph, method.embed, mesh)
-
-
 # Runs of a sweep share their graph: compile once for all of them.
 @functools.lru_cache(maxsize=8)
-def _compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
+def compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
+    """A method's `predict` or `embed` in evaluation mode, of (state, support, images)
+    or (state, images)."""
+
     def apply(state, *given):
         *support, images = given
         return function(checkpoint.evaluating(graph, state), images, *support)

@@ -137,7 +137,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float32, reset=False)
         model, state, support = self._model(), self._state, self._support
-        predictor = inference.predictor(model.graph, model.method, model.mesh)
+        predictor = inference.compiled(model.graph, model.method.predict, model.mesh)
         return batches.Features(batches.given(X), model.mesh).over(
             functools.partial(predictor, state, support),
             model.settings.eval_batch_size,

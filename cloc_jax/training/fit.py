@@ -249,7 +249,6 @@ class StageFit:
             "seconds": 0.0,
             "shares": {},  # in the last epoch
         }
-        self._has_begun = False
         if resume:
             self.record |= {name: resume.record[name] for name in self.record}
         else:
@@ -287,7 +286,6 @@ class StageFit:
         # Steps are queued ahead of the device; long ones are waited for, since a
         # request to stop can only be answered once all in the queue are done.
         self._waits = True
-        self._has_begun = True
         self._started = time.monotonic() - self.record["seconds"]
 
     def train(self) -> tuple[ModelState, Support | None]:
@@ -336,7 +334,7 @@ class StageFit:
             return {}
         task, model = self._task, self.carry.model
         support = self._fit_support(model)
-        predictor = inference.predictor(self._graph, task.method, task.mesh)
+        predictor = inference.compiled(self._graph, task.method.predict, task.mesh)
         scores = {}
         for split in self.stage.stop.reads:
             predict = functools.partial(predictor, model, support)
@@ -357,14 +355,13 @@ class StageFit:
         )
 
     def _embed(self, model: ModelState, split: str) -> np.ndarray:
-        embedder = inference.embedder(self._graph, self._task.method, self._task.mesh)
+        task = self._task
+        embedder = inference.compiled(self._graph, task.method.embed, task.mesh)
         return self._over(functools.partial(embedder, model), split)
 
     def _over(self, function: Callable, split: str) -> Any:
         task, size = self._task, self._task.settings.eval_batch_size
-        between = inference.nothing
-        if self._has_begun:  # else the stage before hands over its model
-            between = functools.partial(task.callbacks.between_batches, self)
+        between = functools.partial(task.callbacks.between_batches, self)
         if features := self._features[split]:
             return features.over(function, size, between)
         return inference.over(

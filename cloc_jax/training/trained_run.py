@@ -74,7 +74,7 @@ class TrainedRun:
 
     def predict(self, source: Source, *, batch_size: int = 0) -> Prediction:
         """Predictions for all items, as numpy arrays."""
-        predictor = inference.predictor(self.graph, self.method, self.mesh)
+        predictor = inference.compiled(self.graph, self.method.predict, self.mesh)
         predict = functools.partial(predictor, self.state, self.support)
         found = self._over(predict, source, batch_size)
         return self._finite(found, source)
@@ -92,7 +92,7 @@ class TrainedRun:
 
     def embed(self, source: Source) -> np.ndarray:
         """Embeddings [item, dim]."""
-        embedder = inference.embedder(self.graph, self.method, self.mesh)
+        embedder = inference.compiled(self.graph, self.method.embed, self.mesh)
         found = self._over(functools.partial(embedder, self.state), source, 0)
         return self._finite(found, source)
 

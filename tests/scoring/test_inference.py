@@ -13,7 +13,7 @@ from cloc_jax.training import assembly
 def test_only_splits_that_a_method_is_fitted_on_are_embedded(name, reads):
     parts = assembly.build(tiny(method__name=name))
     graph, state = checkpoint.split_model(parts.create())
-    embedder = inference.embedder(graph, parts.method, parts.mesh)
+    embedder = inference.compiled(graph, parts.method.embed, parts.mesh)
     splits, asked = parts.dataset.splits, []
 
     def embed(split):
