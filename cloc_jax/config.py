@@ -207,12 +207,11 @@ def default_config() -> ConfigDict:
     config.mesh = ConfigDict()
     # Over which a batch is split; 0 for all there are.
     config.mesh.devices = 0
-    # Two numbers with that product, such as (2, 4) for 8 devices: two copies of the
-    # parameters, each split into four parts, for devices of which four talk fast. ()
-    # for what shard_params says.
+    # Two numbers with that product: copies of the large parameters, and the parts that
+    # each is split into, which saves memory and costs communication. With 8 devices,
+    # (1, 8) splits over all, (2, 4) suits devices of which four talk fast; () for a
+    # copy on every device.
     config.mesh.shape = ()
-    # Split large parameters over the devices too; saves memory, costs communication.
-    config.mesh.shard_params = False
 
     config.train = ConfigDict()
     config.train.batch_size = 64  # ours; even, 4 or more

@@ -92,7 +92,6 @@ def program_of(config, parts, stage, index, graph, state, batch):
         assembly.fit_settings(config).optimizer,
         parts.mesh,
         steps_per_epoch=parts.samplers[index].steps_per_epoch,
-        shard_params=config.mesh.shard_params,
         model=state,
         batch=batch,
     )

@@ -74,7 +74,6 @@ def _step(config, stage, index, create, graph, model, mesh) -> Program:
         stage,
         assembly.optimizer_of(config, stage, STEPS_PER_EPOCH),
         mesh,
-        shard_params=config.mesh.shard_params,
         num_steps=STEPS_PER_EPOCH * stage.stop.max_epochs,
         model=model,
         batch=given,

@@ -1,11 +1,12 @@
 """Spreading batches and parameters over a mesh of devices.
 
 The mesh has one axis, "data", along which the batch is split; parameters are copied to
-every device, or split along it too where one of their axes divides (as in FSDP), which
-saves memory and costs communication. Or it has a second one, "shard": the batch is
-split along both, parameters along "shard" only (hybrid sharding: within a host, say,
-whose devices talk fast, and copied from host to host). In any case a step computes what
-one device would: losses and batch statistics are those of the whole batch.
+every device. Or it has a second one, "shard": the batch is split along both, parameters
+along "shard" where one of their axes divides, which saves memory and costs
+communication (as in FSDP, or, with several along "data", hybrid sharding: within a
+host, say, whose devices talk fast, and copied from host to host). In any case a step
+computes what one device would: losses and batch statistics are those of the whole
+batch.
 """
 
 import math
@@ -115,14 +116,11 @@ def copied(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())
 
 
-def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
-    """Sharding of every array of a state: its longest axis that divides, or copied.
-
-    A mesh with the axis "shard" splits parameters along that one, asked or not.
-    """
+def state_shardings(state: Any, mesh: Mesh) -> Any:
+    """Sharding of every array of a state: its longest axis that divides, or copied."""
     name = mesh.axis_names[-1]
     parts = mesh.shape[name]
-    is_split = shard_params or name != AXIS
+    is_split = name != AXIS
 
     def one(leaf) -> NamedSharding:
         axes = [a for a, n in enumerate(leaf.shape) if n % parts == 0]

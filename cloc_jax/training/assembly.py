@@ -142,7 +142,6 @@ def fit_settings(config: ConfigDict) -> fit.Settings:
         optimizer=optimizer_settings,
         eval_batch_size=config.train.eval_batch_size,
         threads=config.data.threads,
-        shard_params=config.mesh.shard_params,
     )
 
 

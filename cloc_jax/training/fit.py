@@ -47,7 +47,6 @@ class Settings:
     )
     eval_batch_size: int = 256
     threads: int = 2
-    shard_params: bool = False
     epoch_steps: int = 1  # at least: items of few data are repeated in an epoch
 
 
@@ -274,7 +273,6 @@ class StageFit:
             settings.optimizer,
             task.mesh,
             steps_per_epoch=self.sampler.steps_per_epoch,
-            shard_params=settings.shard_params,
             model=state,
             batch=self._batches.shapes,
         )

@@ -53,7 +53,6 @@ class Program:
       stage: what is trained and how.
       optimizer: of the stage.
       mesh: the devices.
-      shard_params: split parameters over the devices.
       num_steps: of the stage, at most.
       model: its arrays, or their shapes.
       batch: one batch, or its shapes.
@@ -66,7 +65,6 @@ class Program:
         optimizer: optax.GradientTransformation,
         mesh: Mesh,
         *,
-        shard_params: bool,
         num_steps: int,
         model: ModelState,
         batch: pipeline.Batch,
@@ -74,9 +72,7 @@ class Program:
         scalars = scalar_shapes(graph, stage, model, batch)
         self._first = jax.jit(lambda model: first_carry(model, optimizer, scalars))
         like = jax.eval_shape(self._first, model)
-        self._shardings = sharding.state_shardings(
-            like, mesh, shard_params=shard_params
-        )
+        self._shardings = sharding.state_shardings(like, mesh)
         self.shapes = jax.tree.map(  # of the carry, where its arrays lie included
             lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
             like,
@@ -155,7 +151,6 @@ def program(
     mesh: Mesh,
     *,
     steps_per_epoch: int,
-    shard_params: bool,
     model: ModelState,
     batch: pipeline.Batch,
 ) -> Program:
@@ -178,7 +173,7 @@ def program(
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (model, batch))
     key = (
         *(graph, stage.loss, stage.after_step, written, mesh),
-        *(steps_per_epoch, epochs, shard_params, str(shapes)),
+        *(steps_per_epoch, epochs, str(shapes)),
     )
     found = PROGRAMS.pop(key, None)
     if found is None:
@@ -193,7 +188,6 @@ def program(
                 **merged,
             ),
             mesh,
-            shard_params=shard_params,
             num_steps=steps_per_epoch * epochs,
             model=model,
             batch=batch,

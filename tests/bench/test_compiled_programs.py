@@ -20,9 +20,9 @@ def shapes(tree):
 
 
 def test_a_step_takes_what_the_run_gives_it():
-    config = tiny(mesh__devices=8, mesh__shard_params=True, head__hidden=256)
+    config = tiny(mesh__devices=8, mesh__shape=(1, 8), head__hidden=256)
     _, carry, batch, _, _ = stage_parts(config)
-    step = next(compiled_programs.programs(config, 5, sharding.make_mesh(8)))
+    step = next(compiled_programs.programs(config, 5, sharding.make_mesh(8, (1, 8))))
     assert step.name == "step joint" and step.batch == 8
     assert shapes(step.arguments[0]) == shapes(carry)
     assert shapes(step.arguments[1]) == shapes(batch)

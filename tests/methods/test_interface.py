@@ -276,9 +276,9 @@ def test_a_stage_that_is_not_scored_ends_after_its_epochs():
 
 
 def test_random_keys_lie_on_every_device():
-    mesh = sharding.make_mesh(4)
+    mesh = sharding.make_mesh(4, (1, 4))
     state = {"key": jax.random.key(3), "keys": jax.random.split(jax.random.key(4), 3)}
-    shardings = sharding.state_shardings(state, mesh, shard_params=True)
+    shardings = sharding.state_shardings(state, mesh)
     placed = sharding.place_state(state, shardings)
     assert len(placed["key"].sharding.device_set) == 4
     for name, key in state.items():

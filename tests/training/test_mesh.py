@@ -42,7 +42,7 @@ def alone():
 
 @pytest.mark.slow
 def test_split_parameters_equal_one_device(alone):
-    carry, step = three_steps(mesh__devices=8, mesh__shard_params=True)
+    carry, step = three_steps(mesh__devices=8, mesh__shape=(1, 8))
     assert step._cache_size() == 1
     check_same(alone, carry)
     kernel = carry.model.params["head"]["linear1"]["kernel"][...]
@@ -130,7 +130,7 @@ def test_a_mesh_of_two_axes():
     batch = sharding.place_batch({"x": np.arange(16)}, mesh)["x"]
     assert batch.addressable_shards[0].data.shape == (2,)
     state = {"large": jnp.zeros((3, 3, 64, 128), jnp.float32)}
-    split = sharding.state_shardings(state, mesh, shard_params=False)
+    split = sharding.state_shardings(state, mesh)
     assert split["large"].spec == PartitionSpec(None, None, None, "shard")
     total = sharding.over_batch(
         lambda z, y, m, where, axis_name: jax.lax.psum(jnp.sum(z), axis_name), mesh
@@ -146,14 +146,14 @@ def test_a_shape_that_does_not_fit_the_devices(shape):
 
 
 def test_what_is_split_and_what_is_copied():
-    mesh = sharding.make_mesh(8)
+    mesh = sharding.make_mesh(8, (1, 8))
     state = {
         "large": jnp.zeros((3, 3, 64, 128), jnp.float32),
         "odd": jnp.zeros((99, 101), jnp.float32),
         "small": jnp.zeros(64, jnp.float32),
     }
-    split = sharding.state_shardings(state, mesh, shard_params=True)
-    assert split["large"].spec == PartitionSpec(None, None, None, sharding.AXIS)
+    split = sharding.state_shardings(state, mesh)
+    assert split["large"].spec == PartitionSpec(None, None, None, "shard")
     assert split["odd"].is_fully_replicated and split["small"].is_fully_replicated
     placed = sharding.place_state(state, split)
     assert placed["large"].addressable_shards[0].data.shape == (3, 3, 64, 16)
