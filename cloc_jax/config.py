@@ -55,7 +55,6 @@ def default_config() -> ConfigDict:
     config.data.on_bad_image = "error"  # or skip: go on without, and list them
     # Larger images are refused before they are decoded, as they may be malicious.
     config.data.max_pixels = 89_478_485
-    config.data.max_file_mib = 512  # larger image files are not opened
     config.data.size = (224, 224)  # height and width the network sees
     config.data.channels = 3  # 1 for grey images, 3 for colour
     # Height and width of a centre crop before resizing; None for the whole image.
@@ -549,7 +548,6 @@ def _check_data(config: ConfigDict) -> None:
     for name in (
         "threads",
         "max_pixels",
-        "max_file_mib",
         "num_train",
         "num_val",
         "num_test",

@@ -219,7 +219,6 @@ SIZES = [(32, "a"), (32.5, 32), (32,), (8, 32), (True, 32), (), (32, None)]
         ({"data.crop": (1, 2, 3)}, r"data.crop is \(1, 2, 3\)"),
         ({"data.threads": 0}, "data.threads is 0; use 1 or more"),
         ({"data.max_pixels": 0}, "data.max_pixels is 0"),
-        ({"data.max_file_mib": 0}, "data.max_file_mib is 0"),
         ({"encoder.batch_norm": "sync"}, "batch_norm is 'sync'; use one of global"),
         ({"encoder.kept_dtype": "int8"}, "kept_dtype is 'int8'; use one of float16"),
         ({"encoder.views": 0}, "encoder.views is 0"),

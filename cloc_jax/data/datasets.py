@@ -11,7 +11,6 @@ from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import official, rank_folders, tables
 from cloc_jax.data.layouts.listing import Item, Listing, count_of
 from cloc_jax.data.source import Source
-from cloc_jax.runtime import files
 
 Settings = Mapping[str, Any]  # fields of the data section of a configuration
 SHOWN = 5  # files that a message names
@@ -224,7 +223,6 @@ def _load_listed(
         crop=tuple(settings["crop"]) if settings["crop"] else None,
         equalize=settings["equalize"],
         max_pixels=settings["max_pixels"],
-        max_bytes=settings["max_file_mib"] * files.MEBIBYTE,
     )
     # A table may lie beside its images and be all that is given.
     root = pathlib.Path(settings["root"] or pathlib.Path(settings["csv"]).parent)

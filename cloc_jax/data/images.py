@@ -16,8 +16,6 @@ from cloc_jax.runtime import errors, files
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
-MAX_BYTES = 512 * 2**20  # of a file
-RAISE_LIMIT = "raise data.max_file_mib if you trust it"
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
 _PILLOW_LIMIT = threading.Lock()
@@ -36,11 +34,10 @@ class NetworkInput(NamedTuple):
     equalize: bool = False
     random_crop: float = 0.0  # of training; evaluation sees the centre
     max_pixels: int = MAX_PIXELS  # larger images are refused before decoding
-    max_bytes: int = MAX_BYTES  # of a file; 0 for any size
 
     def of_file(self, path: str | pathlib.Path) -> np.ndarray:
         """The image of a file, uint8 [height, width, channels]."""
-        data = read_bytes(path, max_bytes=self.max_bytes)
+        data = read_bytes(path)
         return self.centre(self.prepare(self.decode(data, str(path))))
 
     def of_array(self, array: np.ndarray) -> np.ndarray:
@@ -119,13 +116,11 @@ class NetworkInput(NamedTuple):
         return _centre_crop(whole, *cropped((height, width), self.random_crop))
 
 
-def read_bytes(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
+def read_bytes(path: str | pathlib.Path) -> bytes:
     """Contents of an image file; ImageError where the file itself is at fault."""
     try:
         with errors.naming(path):
-            return files.read_regular(
-                path, max_bytes=max_bytes, raise_limit=RAISE_LIMIT
-            )
+            return files.read_regular(path)
     except files.NotRegularError as error:
         raise ImageError(str(error)) from None
     # Other errors of a disk may be gone another time: nothing goes on without it.

@@ -322,7 +322,7 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
             data = _encode(row)
             digest = hashlib.sha256(str(row.shape).encode() + row.tobytes())
         else:
-            data = images.read_bytes(item.path, max_bytes=wanted.max_bytes)
+            data = images.read_bytes(item.path)
             digest = hashlib.sha256(data)
         image = wanted.decode(data, item.id)
     except images.ImageError as error:

@@ -30,6 +30,7 @@ KEY = "integrity"  # of the checksum in a JSON object
 SEAL = "checksums.json"  # in a sealed folder
 
 MEBIBYTE = 2**20
+READ_LIMIT = 512 * MEBIBYTE  # of an image or a table
 UNPACKED_LIMIT = 4 * 2**30  # bytes that one packed file may unpack to
 T = TypeVar("T")
 
@@ -274,46 +275,36 @@ def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
 # --- files that a user names ---
 
 
-def open_regular(
-    path: str | pathlib.Path, *, max_bytes: int = 0, raise_limit: str = ""
-) -> io.BufferedReader:
+def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
     """A file opened for reading bytes, whatever its name may stand for.
 
     A named pipe waits for a writer that may never come, a device may never end, and
     both can carry the name of an image or a table.
 
-    Args:
-      path: what to open; links are followed.
-      max_bytes: the largest size that is opened; 0 for any.
-      raise_limit: how the user can raise it, for the message.
-
     Raises:
-      NotRegularError: it is no regular file, or larger than that.
+      NotRegularError: it is no regular file; links are followed.
       OSError: it cannot be opened.
     """
-    status = os.stat(path)  # before opening, which may have effects
-    if not stat.S_ISREG(status.st_mode):
+    # Before opening, which may have effects.
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise NotRegularError(
             f"{path}: it is a folder, a named pipe, a socket or a device, and only "
             "regular files are read; remove or copy it."
         )
-    if max_bytes and status.st_size > max_bytes:
-        size, limit = status.st_size / MEBIBYTE, max_bytes / MEBIBYTE
-        raise NotRegularError(
-            f"{path}: the file has {size:,.0f} MiB, more than the limit of "
-            f"{limit:,.0f} MiB that guards memory; make it smaller"
-            f"{f', or {raise_limit}' if raise_limit else ''}."
-        )
     return open(path, "rb")
 
 
-def read_regular(
-    path: str | pathlib.Path, *, max_bytes: int = 0, raise_limit: str = ""
-) -> bytes:
-    """The content of a file, as `open_regular` opens it."""
-    with open_regular(path, max_bytes=max_bytes, raise_limit=raise_limit) as file:
-        # A file that grows while it is read stays within the limit too.
-        return file.read(max_bytes or -1)
+def read_regular(path: str | pathlib.Path) -> bytes:
+    """The content of a file, as `open_regular` opens it; up to READ_LIMIT."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > READ_LIMIT:
+            raise NotRegularError(
+                f"{path}: the file has {size / MEBIBYTE:,.0f} MiB, more than the limit "
+                f"of {READ_LIMIT / MEBIBYTE:,.0f} MiB that guards memory; make it "
+                "smaller."
+            )
+        return file.read(READ_LIMIT)  # even where it grows meanwhile
 
 
 def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:

@@ -24,7 +24,7 @@ from cloc_jax.data import datasets, images, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
-from cloc_jax.runtime import console, environment, files, sharding
+from cloc_jax.runtime import console, environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.training import (
@@ -385,7 +385,6 @@ def network_input(config: ConfigDict) -> NetworkInput:
         equalize=data.equalize,
         random_crop=config.augment.random_crop,
         max_pixels=data.max_pixels,
-        max_bytes=data.max_file_mib * files.MEBIBYTE,
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from miniatures import picture, write
 
 from cloc_jax.data.layouts import tables
+from cloc_jax.runtime import files
 
 ROWS = [
     ("a/1.png", "0", "train", "ann"),
@@ -159,7 +160,7 @@ def test_only_regular_files_of_some_size(tmp_path, monkeypatch):
         with pytest.raises((ValueError, OSError), match=f"{name}.csv.*{kind}"):
             scan(tmp_path, csv=f"{name}.csv")
     make(tmp_path)
-    monkeypatch.setattr(tables, "MAX_BYTES", 20)
+    monkeypatch.setattr(files, "READ_LIMIT", 20)
     with pytest.raises(ValueError, match="more than the limit"):
         scan(tmp_path)
 

@@ -25,7 +25,6 @@ from cloc_jax.data.layouts.listing import (
 from cloc_jax.data.layouts.rank_folders import group_by_pattern, order_ranks
 from cloc_jax.runtime import files
 
-MAX_BYTES = 512 * files.MEBIBYTE
 # Names a column may have where data.columns does not name it.
 USUAL = {
     "path": ("path", "file", "filename", "file_name", "image", "image_path"),
@@ -69,7 +68,7 @@ def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
         columns: Their names, where the first line does not have them.
     """
     try:
-        text = files.read_regular(path, max_bytes=MAX_BYTES).decode("utf-8-sig")
+        text = files.read_regular(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
             f"{path} is not a text file in UTF-8; save the table as CSV (UTF-8)."
