@@ -5,9 +5,8 @@ batch at a time; features are gathered for several steps at once, which one comp
 program then makes: neither Python nor copies to the device take time for each step.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from jaxtyping import Array
 
 from cloc_jax.data import pipeline
 from cloc_jax.data.samplers import Sampler
-from cloc_jax.data.source import Draw, InMemory, KeptFeatures, Source
+from cloc_jax.data.source import InMemory, KeptFeatures, Source
 from cloc_jax.methods import Stage
 from cloc_jax.runtime import sharding
 from cloc_jax.training.train_step import Carry, Program
@@ -30,27 +29,7 @@ GATHERED_BYTES, MOST_STEPS = 2**26, 32  # gathered at a time, as both allow
 class Streamed:
     """Batches of images, read ahead by threads while steps compute."""
 
-    def __init__(
-        self,
-        source: Source,
-        sampler: Sampler,
-        *,
-        draws: Sequence[Draw],
-        seed: Sequence[int],
-        first_step: int,
-        threads: int,
-        mesh: Mesh,
-    ):
-        batches = pipeline.training_batches(
-            source,
-            sampler,
-            draws=draws,
-            seed=seed,
-            first_step=first_step,
-            threads=threads,
-            share=pipeline.Share(jax.process_index(), jax.process_count()),
-            place=functools.partial(sharding.place_batch, mesh=mesh),
-        )
+    def __init__(self, batches: Iterator[pipeline.Batch]):
         first = next(batches)
         self.shapes = jax.tree.map(_shape, first)  # of a batch
         self._batches = itertools.chain([first], batches)

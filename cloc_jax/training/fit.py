@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from cloc_jax.data import samplers
+from cloc_jax.data import pipeline, samplers
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import Draw, Source
 from cloc_jax.methods import Context, Method, Support
@@ -258,15 +258,17 @@ class StageFit:
         if features := self._features["train"]:
             self._batches = batches.Gathered(features, self.sampler, self.stage, seed)
         else:
-            self._batches = batches.Streamed(
+            streamed = pipeline.training_batches(
                 train,
                 self.sampler,
                 draws=task.views[index],
                 seed=seed,
                 first_step=self.step,
                 threads=settings.threads,
-                mesh=task.mesh,
+                share=pipeline.Share(jax.process_index(), jax.process_count()),
+                place=functools.partial(sharding.place_batch, mesh=task.mesh),
             )
+            self._batches = batches.Streamed(streamed)
         self._program = train_step.program(
             graph,
             self.stage,
