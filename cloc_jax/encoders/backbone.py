@@ -155,7 +155,6 @@ class Backbone(nnx.Module):
         self.entrance: str | None = None  # where the first parts are missing
         self.architecture = architecture
         self.features = width
-        self.channels = channels
         self.smallest = 1 if architecture == SMALL else 32  # or pooling leaves nothing
         self.preprocessing = preprocessing
         self.epsilon = epsilon
@@ -164,17 +163,6 @@ class Backbone(nnx.Module):
 
     def prepare(self, images: Images) -> Float[Array, "batch height width planes"]:
         """What enters the first part: pixels scaled as the weights want them."""
-        _, height, width, channels = images.shape
-        if channels != self.channels:
-            raise ValueError(
-                f"images have {channels} channels, but this encoder was built for "
-                f"{self.channels}; set data.channels."
-            )
-        if min(height, width) < self.smallest:
-            raise ValueError(
-                f"images are {height}x{width}; {self.architecture} needs at least "
-                f"{self.smallest}x{self.smallest}. Set data.size."
-            )
         if self.architecture == SMALL:
             return images.astype(jnp.float32) / 127.5 - 1
         return normalise(images, self.preprocessing)

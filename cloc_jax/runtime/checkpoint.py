@@ -130,11 +130,6 @@ def has_model(folder: pathlib.Path) -> bool:
 
 def load_model(folder: pathlib.Path, like: Any, sharding: jax.sharding.Sharding) -> Any:
     """Reads a model that `save_model` wrote, shaped and typed as `like`."""
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"there is no trained model at {folder}; the run has not reached the end "
-            "of that stage. Continue it with --resume."
-        )
     files.check_folder(folder, remedy=REMEDY)
     plain = jax.eval_shape(lambda tree: jax.tree.map(_without_keys, tree), like)
     abstract = jax.tree.map(

@@ -95,15 +95,11 @@ def write(
 def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
     """The predictions in the folder of a run with these results, by split.
 
-    Damaged where the file is not the one that evaluation wrote.
+    Damaged where the file is missing or not the one that evaluation wrote.
     """
     path = run / NAME
-    remedy = f"`launch.py evaluate --run={run}` makes it again"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no {path}; {remedy}, once the run is trained."
-        )
-    files.check_digest(path, results.files.get(NAME, ""), remedy=f"{remedy}.")
+    remedy = f"`launch.py evaluate --run={run}` makes it again."
+    files.check_digest(path, results.files.get(NAME, ""), remedy=remedy)
     place = {rank: i for i, rank in enumerate(results.ranks)}
     rows: dict[str, list[dict[str, str]]] = {}
     text = path.read_text(encoding="utf-8", errors="surrogateescape")

@@ -62,11 +62,6 @@ class TrainedRun:
         copied = sharding.copied(self.mesh)
         self.state = checkpoint.load_model(folder.stage(self.stage), like, copied)
         self.support = jax.device_put(folder.read_support(self.stage), copied)
-        if self.method.fit and self.support is None and self._is_scored():
-            raise FileNotFoundError(
-                f"{folder.stage(self.stage).with_suffix('.npz')} is missing, without "
-                f"which {config.method.name} cannot predict. Train the run again."
-            )
 
     def at(self, stage: str) -> "TrainedRun":
         """The same run as another of its stages left it."""
@@ -143,9 +138,6 @@ class TrainedRun:
             "The model is damaged or its training diverged: put back a copy of it, or "
             "train the run again."
         )
-
-    def _is_scored(self) -> bool:
-        return next(s for s in self.method.stages if s.name == self.stage).is_scored
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
         size = batch_size or self.config.train.eval_batch_size
