@@ -96,28 +96,19 @@ DATASETS = ("synthetic", *LAYOUTS)
 _OWN_FIELDS = {"bin": 1, "csv": "", "fold": 0, "order": (), "group_pattern": ""}
 
 
-def load(
-    name: str,
-    settings: Settings,
-    *,
-    prepared: pathlib.Path,
-    say: Callable[[str], None] = print,
-    track: records.Track = records.no_track,
-) -> Dataset:
+def load(name: str, settings: Settings, *, prepared: pathlib.Path) -> Dataset:
     """A dataset with its splits; images are prepared where they are not yet.
 
     Args:
         name: One of DATASETS.
         settings: Fields of the data section of a configuration.
         prepared: Folder that keeps prepared images.
-        say: Told, in a line, what takes time.
-        track: Shows the progress of it.
     """
     if name == "synthetic":
         dataset = load_synthetic(**_given(name, load_synthetic, settings))
     else:
         listing = scan(name, settings)
-        dataset = _load_listed(name, listing, settings, prepared, say, track)
+        dataset = _load_listed(name, listing, settings, prepared)
     if not settings["relabel"]:
         return dataset
     train, changes = label_noise.relabel(
@@ -210,12 +201,7 @@ def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
 
 
 def _load_listed(
-    name: str,
-    listing: Listing,
-    settings: Settings,
-    prepared: pathlib.Path,
-    say: Callable[[str], None],
-    track: records.Track,
+    name: str, listing: Listing, settings: Settings, prepared: pathlib.Path
 ) -> Dataset:
     wanted = NetworkInput(
         size=tuple(settings["size"]),
@@ -231,8 +217,6 @@ def _load_listed(
         records.home(prepared, name, root.expanduser()),
         wanted,
         threads=settings["threads"],
-        say=say,
-        track=track,
     )
     _check_prepared(made, wanted.crop, settings["on_bad_image"])
     items = [item for item in listing.items if item.id in made.contents]

@@ -30,13 +30,12 @@ from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts.listing import Item, count_of
 from cloc_jax.data.source import Source
 from cloc_jax.runtime import errors, files
+from cloc_jax.runtime.console import console, track
 
 FORMAT = 4  # changes when the same sources would be stored otherwise
 MANIFEST = "prepared.json"
 SPLIT = "items"  # the one split of TFDS, with every image once in the listing's order
 SHARD_IMAGES = 4096
-
-Track = Callable[[str, int], contextlib.AbstractContextManager[Callable[[], None]]]
 
 
 class Preparation(NamedTuple):
@@ -65,9 +64,8 @@ class Stored(NamedTuple):
     error: str = ""
 
 
-def no_track(text: str, total: int):
-    """No progress bar."""
-    return contextlib.nullcontext(lambda: None)
+def _say(text: str) -> None:
+    console.print(f"  {text}", soft_wrap=True)
 
 
 def home(folder: pathlib.Path, name: str, root: pathlib.Path) -> pathlib.Path:
@@ -88,8 +86,6 @@ def prepare(
     wanted: NetworkInput,
     *,
     threads: int = 2,
-    say: Callable[[str], None] = print,
-    track: Track = no_track,
 ) -> Preparation:
     """The prepared images of a listing, made now if they are not there.
 
@@ -98,9 +94,6 @@ def prepare(
         folder: Where, as `home` names it.
         wanted: What is read of an image later.
         threads: That decode.
-        say: Told what is done, in one line.
-        track: Context manager of a text and a total that gives a function to call
-            after each image.
     """
     sources = [[item.id, _state(item.path), item.row] for item in items]
     text = json.dumps([FORMAT, wanted, sources]).encode()
@@ -114,9 +107,9 @@ def prepare(
             if manifest is None:
                 for left in (path, *folder.glob("part-*")):
                     if left.exists():
-                        say(f"{left} is damaged or not complete; it is made again")
+                        _say(f"{left} is damaged or not complete; it is made again")
                         shutil.rmtree(left)
-                say(f"preparing {count_of(items)} once, in {folder}")
+                _say(f"preparing {count_of(items)} once, in {folder}")
                 with track("preparing", len(items)) as advance:
                     manifest = _make(items, path, wanted, threads, advance)
     return Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])

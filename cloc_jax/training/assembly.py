@@ -24,7 +24,7 @@ from cloc_jax.data import datasets, images, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
-from cloc_jax.runtime import console, environment, sharding
+from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.training import (
@@ -361,8 +361,6 @@ def _load(config: ConfigDict) -> Dataset:
         data.name,
         data.to_dict() | {"size": network_input(config).size},
         prepared=prepared_folder(config),
-        say=lambda text: console.console.print(f"  {text}", soft_wrap=True),
-        track=console.track,
     )
 
 

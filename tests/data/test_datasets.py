@@ -11,6 +11,7 @@ from launching import ROOT
 
 from cloc_jax.config import default_config
 from cloc_jax.data import datasets
+from cloc_jax.runtime.console import console
 
 NAMES = list(datasets.LAYOUTS)
 
@@ -24,11 +25,10 @@ def settings(name, root, **changes):
 
 
 def load(name, root, prepared, **changes):
-    said: list[str] = []
-    dataset = datasets.load(
-        name, settings(name, root, **changes), prepared=prepared, say=said.append
-    )
-    return dataset, said
+    fields = settings(name, root, **changes)
+    with console.capture() as captured:
+        dataset = datasets.load(name, fields, prepared=prepared)
+    return dataset, [line.strip() for line in captured.get().splitlines()]
 
 
 def counts(dataset):

@@ -35,7 +35,7 @@ def knees(count, size=(96, 96)):
 
 def identical(items, place):
     how = NetworkInput((8, 8), 3)
-    return records.prepare(items, place / "prepared", how, say=id).identical()
+    return records.prepare(items, place / "prepared", how).identical()
 
 
 def test_identical_files_are_found_whatever_their_names(tmp_path):

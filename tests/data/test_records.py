@@ -16,6 +16,7 @@ from cloc_jax.data import images, records
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.layouts import official, rank_folders
 from cloc_jax.data.records import Records
+from cloc_jax.runtime.console import console
 from cloc_jax.runtime.files import Damaged
 
 WANTED = NetworkInput((8, 8), 3)
@@ -28,10 +29,10 @@ def source(tmp_path):
 
 def prepare(source, tmp_path, wanted=WANTED, **options):
     listing = rank_folders.scan(source)
-    said = []
     home = records.home(tmp_path / "prepared", "folder", source)
-    made = records.prepare(listing.items, home, wanted, say=said.append, **options)
-    return made, listing, said
+    with console.capture() as captured:
+        made = records.prepare(listing.items, home, wanted, **options)
+    return made, listing, [line.strip() for line in captured.get().splitlines()]
 
 
 def opened(made, listing, channels=3):
@@ -88,7 +89,7 @@ def test_rows_of_an_array_file(tmp_path):
     path = miniatures.retinamnist(tmp_path)
     items = official.scan_retinamnist(path).items
     wanted = WANTED._replace(size=(28, 28))
-    made = records.prepare(items, tmp_path / "p", wanted, say=id)
+    made = records.prepare(items, tmp_path / "p", wanted)
     arrays = np.load(path)
     part = Records(made, items, wanted)
     for i, item in enumerate(items):
