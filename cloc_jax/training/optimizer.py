@@ -98,46 +98,6 @@ def trained(tree: Any, trains: Collection[str], group_of: GroupOf) -> list[Any]:
     return [leaf for leaf, mark in pairs if mark != FROZEN]
 
 
-def rate_schedule(
-    rate: float,
-    *,
-    schedule: str,
-    warmup_steps: int,
-    num_steps: int,
-    final_rate: float,
-    drops: Sequence[float],
-    drop_factor: float,
-) -> optax.ScalarOrSchedule:
-    """Step size by step: a linear warm-up, then constant, cosine or in steps.
-
-    Args:
-      rate: the step size after the warm-up.
-      schedule: one of SCHEDULES.
-      warmup_steps: from 0 up to `rate`, counted within `num_steps`.
-      num_steps: where cosine ends.
-      final_rate: where cosine ends, as a fraction of `rate`.
-      drops: of "steps": fractions of `num_steps` after which the rate falls.
-      drop_factor: by which it falls.
-    """
-    if schedule not in SCHEDULES:
-        raise ValueError(
-            f"optimizer.schedule is {schedule!r}; use one of {', '.join(SCHEDULES)}."
-        )
-    after: optax.ScalarOrSchedule = rate
-    left = max(num_steps - warmup_steps, 1)
-    if schedule == "cosine":
-        after = optax.cosine_decay_schedule(rate, left, final_rate)
-    elif schedule == "steps":
-        places = {int(d * num_steps) - warmup_steps: drop_factor for d in drops}
-        after = optax.piecewise_constant_schedule(rate, places)
-    if not warmup_steps:
-        return after
-    rest = after if callable(after) else optax.constant_schedule(after)
-    return optax.join_schedules(
-        [optax.linear_schedule(0.0, rate, warmup_steps), rest], [warmup_steps]
-    )
-
-
 def _one(
     *,
     name: str,
@@ -146,13 +106,9 @@ def _one(
     steps_per_epoch: int,
     num_steps: int,
     momentum: float = 0.9,
-    schedule: str = "constant",
-    warmup_epochs: float = 0.0,
-    final_rate: float = 0.0,
-    drops: Sequence[float] = (),
-    drop_factor: float = 0.1,
     final_weight_decay: float | None = None,
     decay_vectors: bool = True,
+    **schedule: Any,
 ) -> optax.GradientTransformation:
     """One group's optimizer; `cloc_jax/config.py` says what each setting means."""
     if name not in OPTIMIZERS:
@@ -164,20 +120,9 @@ def _one(
             f"optimizer.learning_rate is {learning_rate} and optimizer.weight_decay "
             f"is {weight_decay}; they must be above 0 and at least 0."
         )
-    if warmup_epochs < 0 or not 0 <= momentum < 1:
-        raise ValueError(
-            f"optimizer.warmup_epochs is {warmup_epochs} and optimizer.momentum is "
-            f"{momentum}; they must be 0 or more, momentum below 1."
-        )
-    rate = rate_schedule(
-        learning_rate,
-        schedule=schedule,
-        warmup_steps=min(round(warmup_epochs * steps_per_epoch), num_steps),
-        num_steps=num_steps,
-        final_rate=final_rate,
-        drops=drops,
-        drop_factor=drop_factor,
-    )
+    if not 0 <= momentum < 1:
+        raise ValueError(f"optimizer.momentum is {momentum}; use 0 or more, below 1.")
+    rate = _rate(learning_rate, steps_per_epoch, num_steps, **schedule)
     decay: optax.ScalarOrSchedule = weight_decay
     if final_weight_decay is not None:
         # optax's cosine ends at a fraction of its start; this one may rise.
@@ -197,6 +142,43 @@ def _one(
     if name == "sgd":  # decay is part of the gradient, as in PyTorch
         return optax.chain(*decays, optax.trace(decay=momentum), step)
     return optax.chain(optax.scale_by_adam(), *decays, step)  # decoupled
+
+
+def _rate(
+    rate: float,
+    steps_per_epoch: int,
+    num_steps: int,
+    *,
+    schedule: str = "constant",
+    warmup_epochs: float = 0.0,
+    final_rate: float = 0.0,
+    drops: Sequence[float] = (),
+    drop_factor: float = 0.1,
+) -> optax.ScalarOrSchedule:
+    """Step size by step: a linear warm-up, then constant, cosine or in steps.
+
+    All of it, the warm-up included, is within `num_steps`.
+    """
+    if schedule not in SCHEDULES:
+        raise ValueError(
+            f"optimizer.schedule is {schedule!r}; use one of {', '.join(SCHEDULES)}."
+        )
+    if warmup_epochs < 0:
+        raise ValueError(f"optimizer.warmup_epochs is {warmup_epochs}; use 0 or more.")
+    warmup_steps = min(round(warmup_epochs * steps_per_epoch), num_steps)
+    after: optax.ScalarOrSchedule = rate
+    left = max(num_steps - warmup_steps, 1)
+    if schedule == "cosine":
+        after = optax.cosine_decay_schedule(rate, left, final_rate)
+    elif schedule == "steps":
+        places = {int(d * num_steps) - warmup_steps: drop_factor for d in drops}
+        after = optax.piecewise_constant_schedule(rate, places)
+    if not warmup_steps:
+        return after
+    rest = after if callable(after) else optax.constant_schedule(after)
+    return optax.join_schedules(
+        [optax.linear_schedule(0.0, rate, warmup_steps), rest], [warmup_steps]
+    )
 
 
 def _cosine(first: float, last: float, num_steps: int, step: Any) -> Any:
