@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloc_jax.data import drawn_knees, label_noise, records, splits
-from cloc_jax.data.images import NetworkInput
+from cloc_jax.data.images import NetworkInput, uncropped
 from cloc_jax.data.layouts import official, rank_folders, tables
 from cloc_jax.data.layouts.listing import Item, Listing, count_of
 from cloc_jax.data.source import Source
@@ -128,6 +128,23 @@ def load(name: str, settings: Settings, *, prepared: pathlib.Path) -> Dataset:
     )
 
 
+def network_input(settings: Settings, random_crop: float = 0.0) -> NetworkInput:
+    """How an image becomes what the network sees in evaluation.
+
+    `random_crop` is the fraction of each side that training cuts away.
+    """
+    height, width = settings["size"]
+    return NetworkInput(
+        # With room for the random crop.
+        size=uncropped((height, width), random_crop),
+        channels=settings["channels"],
+        crop=tuple(settings["crop"]) if settings["crop"] else None,
+        equalize=settings["equalize"],
+        random_crop=random_crop,
+        max_pixels=settings["max_pixels"],
+    )
+
+
 def ranks_of(name: str, settings: Settings) -> tuple[str, ...]:
     """The ranks of a dataset, from names of files and tables alone."""
     if name == "synthetic":
@@ -203,13 +220,7 @@ def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
 def _load_listed(
     name: str, listing: Listing, settings: Settings, prepared: pathlib.Path
 ) -> Dataset:
-    wanted = NetworkInput(
-        size=tuple(settings["size"]),
-        channels=settings["channels"],
-        crop=tuple(settings["crop"]) if settings["crop"] else None,
-        equalize=settings["equalize"],
-        max_pixels=settings["max_pixels"],
-    )
+    wanted = network_input(settings)
     # A table may lie beside its images and be all that is given.
     root = pathlib.Path(settings["root"] or pathlib.Path(settings["csv"]).parent)
     made = records.prepare(

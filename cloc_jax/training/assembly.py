@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
 from cloc_jax.config import canonical, check_settings, from_canonical
-from cloc_jax.data import datasets, images, samplers, view_recipes
+from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
@@ -373,17 +373,7 @@ def prepared_folder(config: ConfigDict) -> pathlib.Path:
 
 def network_input(config: ConfigDict) -> NetworkInput:
     """How an image becomes what the network sees in evaluation."""
-    data = config.data
-    height, width = data.size
-    return NetworkInput(
-        # With room for the random crop.
-        size=images.uncropped((height, width), config.augment.random_crop),
-        channels=data.channels,
-        crop=tuple(data.crop) if data.crop else None,
-        equalize=data.equalize,
-        random_crop=config.augment.random_crop,
-        max_pixels=data.max_pixels,
-    )
+    return datasets.network_input(config.data.to_dict(), config.augment.random_crop)
 
 
 def prepare(dataset: Dataset, config: ConfigDict) -> Dataset:
