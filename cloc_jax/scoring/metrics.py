@@ -63,8 +63,8 @@ def ordinal_metrics(
       `confusion` (rows true, columns predicted) and `boundaries` by name
       (see `_boundaries`).
     """
-    true = _checked_labels("true", true, len(ranks))
-    predicted = _checked_labels("predicted", predicted, len(ranks))
+    # Signed, as differences of unsigned labels would wrap round.
+    true, predicted = np.asarray(true, np.int64), np.asarray(predicted, np.int64)
 
     confusion = confusion_matrix(true, predicted, len(ranks))
     sizes = confusion.sum(axis=1)  # [rank], truly in it
@@ -208,17 +208,6 @@ def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float
     logs = log_probabilities(probabilities)
     nll = -logs[np.arange(len(true)), true].mean()
     return float(nll) + 0.0  # -0.0 reads oddly in a report
-
-
-def _checked_labels(name: str, labels: ArrayLike, num_ranks: int) -> np.ndarray:
-    labels = np.asarray(labels)
-    is_index = labels.ndim == 1 and labels.size and labels.dtype.kind in "iu"
-    if not is_index or labels.min() < 0 or labels.max() >= num_ranks:
-        raise ValueError(
-            f"{name} has shape {labels.shape} and dtype {labels.dtype}; wanted one "
-            f"integer in 0 .. {num_ranks - 1} for each sample, and at least one sample."
-        )
-    return labels.astype(np.int64)  # differences of unsigned labels would wrap round
 
 
 def defined(value: Any) -> float | None:
