@@ -275,35 +275,29 @@ def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
 # --- files that a user names ---
 
 
-def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
-    """A file opened for reading bytes, whatever its name may stand for.
+def read_regular(path: str | pathlib.Path) -> bytes:
+    """The content of a file, whatever its name may stand for.
 
     A named pipe waits for a writer that may never come, a device may never end, and
     both can carry the name of an image or a table.
 
     Raises:
-      NotRegularError: it is no regular file; links are followed.
+      NotRegularError: it is no regular file, or larger than READ_LIMIT.
       OSError: it cannot be opened.
     """
-    # Before opening, which may have effects.
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    status = os.stat(path)  # before opening, which may have effects
+    if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(
             f"{path}: it is a folder, a named pipe, a socket or a device, and only "
             "regular files are read; remove or copy it."
         )
-    return open(path, "rb")
-
-
-def read_regular(path: str | pathlib.Path) -> bytes:
-    """The content of a file, as `open_regular` opens it; up to READ_LIMIT."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > READ_LIMIT:
-            raise NotRegularError(
-                f"{path}: the file has {size / MEBIBYTE:,.0f} MiB, more than the limit "
-                f"of {READ_LIMIT / MEBIBYTE:,.0f} MiB that guards memory; make it "
-                "smaller."
-            )
+    if status.st_size > READ_LIMIT:
+        raise NotRegularError(
+            f"{path}: the file has {status.st_size / MEBIBYTE:,.0f} MiB, more than the "
+            f"limit of {READ_LIMIT / MEBIBYTE:,.0f} MiB that guards memory; make it "
+            "smaller."
+        )
+    with open(path, "rb") as file:
         return file.read(READ_LIMIT)  # even where it grows meanwhile
 
 

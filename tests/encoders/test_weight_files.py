@@ -235,7 +235,7 @@ def test_misuse_of_the_job(file, tmp_path):
     assert process.returncode == 2
     assert process.stderr.startswith("error: unrecognized arguments: --config")
     for source, target, message in (
-        ("none.pth", "a.safetensors", "there is no none.pth. Weights can"),
+        ("none.pth", "a.safetensors", "there is no file none.pth. Weights can"),
         ("", "a.safetensors", "weights needs --from="),
         (str(file), "a.pth", "ends in .safetensors"),
     ):

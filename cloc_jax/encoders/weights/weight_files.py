@@ -36,9 +36,9 @@ def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
       FileNotFoundError: there is no such file.
       ValueError: it is none that can be read.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {path}. {MISSING}")
-    with files.open_regular(path) as file:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}. {MISSING}")
+    with path.open("rb") as file:
         head = file.read(16)
     said: Metadata = {}
     if head.startswith(b"PK\x03\x04") or (head[:1] == b"\x80" and head[1:2] <= b"\x05"):
