@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from cloc_jax.methods.interface import check_choice, check_range
+
 FROZEN = "frozen"
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "cosine", "steps")
@@ -48,8 +50,7 @@ def build(
     grouped = optax.multi_transform(
         transforms | {FROZEN: optax.set_to_zero()}, group_labels
     )
-    if clip_norm < 0:
-        raise ValueError(f"optimizer.clip_norm is {clip_norm}; use 0 for none.")
+    check_range("optimizer", 0, clip_norm=clip_norm)
     if not clip_norm:
         return grouped
     # Frozen groups must not count towards the norm.
@@ -111,17 +112,10 @@ def _one(
     **schedule: Any,
 ) -> optax.GradientTransformation:
     """One group's optimizer; `cloc_jax/config.py` says what each setting means."""
-    if name not in OPTIMIZERS:
-        raise ValueError(
-            f"optimizer.name is {name!r}; use one of {', '.join(OPTIMIZERS)}."
-        )
-    if learning_rate <= 0 or weight_decay < 0:
-        raise ValueError(
-            f"optimizer.learning_rate is {learning_rate} and optimizer.weight_decay "
-            f"is {weight_decay}; they must be above 0 and at least 0."
-        )
-    if not 0 <= momentum < 1:
-        raise ValueError(f"optimizer.momentum is {momentum}; use 0 or more, below 1.")
+    check_choice("optimizer.name", name, OPTIMIZERS)
+    check_range("optimizer", 0, weight_decay=weight_decay)
+    check_range("optimizer", 0, 0.9999, momentum=momentum)
+    check_range("optimizer", 1e-12, learning_rate=learning_rate)
     rate = _rate(learning_rate, steps_per_epoch, num_steps, **schedule)
     decay: optax.ScalarOrSchedule = weight_decay
     if final_weight_decay is not None:
@@ -159,12 +153,8 @@ def _rate(
 
     All of it, the warm-up included, is within `num_steps`.
     """
-    if schedule not in SCHEDULES:
-        raise ValueError(
-            f"optimizer.schedule is {schedule!r}; use one of {', '.join(SCHEDULES)}."
-        )
-    if warmup_epochs < 0:
-        raise ValueError(f"optimizer.warmup_epochs is {warmup_epochs}; use 0 or more.")
+    check_choice("optimizer.schedule", schedule, SCHEDULES)
+    check_range("optimizer", 0, warmup_epochs=warmup_epochs)
     warmup_steps = min(round(warmup_epochs * steps_per_epoch), num_steps)
     after: optax.ScalarOrSchedule = rate
     left = max(num_steps - warmup_steps, 1)
