@@ -79,15 +79,6 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def check(name: str) -> None:
-    """Raises ValueError unless `name` is one of RECIPES."""
-    if name not in RECIPES:
-        raise ValueError(
-            f"there is no view recipe {name!r}; this version has {', '.join(RECIPES)}, "
-            "and default for config.augment."
-        )
-
-
 def apply(
     recipe: Recipe, image: np.ndarray, size: tuple[int, int], rng: np.random.Generator
 ) -> np.ndarray:

@@ -24,6 +24,7 @@ from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
+from cloc_jax.methods.interface import check_choice
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
@@ -228,7 +229,8 @@ def check_views(config: ConfigDict, stage: methods.Stage) -> None:
             )
         if view.augment in ("default", "none") and view.size is None:
             continue
-        view_recipes.check(view.augment)
+        kinds = ("default", *view_recipes.RECIPES)
+        check_choice(f"method.{config.method.name}.augment", view.augment, kinds)
         if encoder.entrance(config):
             raise ValueError(
                 f"stage {stage.name} of {config.method.name} augments images in its "
@@ -286,7 +288,7 @@ def build_dataset(config: ConfigDict) -> Dataset:
 
     Read once by a process, unless settings or files have changed since.
     """
-    check_data(config)
+    check_settings(config)
     text = canonical(config, "data", "augment", data={"permute": 0})
     dataset = built_dataset(text, file_state(config))
     if not config.data.permute:
@@ -305,7 +307,7 @@ def _with_train_labels(dataset: Dataset, labels: np.ndarray) -> Dataset:
 def built_dataset(text: str, files: str) -> Dataset:
     """The dataset of settings as text, and of files in that state."""
     config = from_canonical(text)
-    dataset = prepare(_load(config), config)
+    dataset = prepare(load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
     return dataset
 
@@ -327,17 +329,6 @@ def file_state(config: ConfigDict) -> str:
     return mark.hexdigest()
 
 
-def check_data(config: ConfigDict) -> None:
-    """ValueError where there is no such dataset, or a setting makes no sense."""
-    if config.data.name not in DATASETS:
-        raise ValueError(
-            f"data.name is {config.data.name!r}; this version has "
-            f"{', '.join(DATASETS)}. Use --config=configs/folder.py for your own "
-            "images."
-        )
-    check_settings(config)
-
-
 def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
     """ValueError where data.critical names boundaries that the ranks do not have."""
     boundaries = metrics.boundary_names(ranks)
@@ -350,13 +341,13 @@ def check_critical(config: ConfigDict, ranks: Sequence[str]) -> None:
 
 
 def load(config: ConfigDict) -> Dataset:
-    """The dataset as it comes."""
-    check_data(config)
-    return _load(config)
-
-
-def _load(config: ConfigDict) -> Dataset:
+    """The dataset as it comes, or ValueError where there is none of that name."""
     data = config.data
+    if data.name not in DATASETS:
+        raise ValueError(
+            f"data.name is {data.name!r}; this version has {', '.join(DATASETS)}. Use "
+            "--config=configs/folder.py for your own images."
+        )
     return datasets.load(
         data.name,
         data.to_dict() | {"size": network_input(config).size},
