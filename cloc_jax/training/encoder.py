@@ -20,7 +20,6 @@ from ml_collections import ConfigDict
 from cloc_jax import encoders, methods
 from cloc_jax.config import (
     canonical,
-    check_settings,
     from_canonical,
     with_absolute_places,
 )
@@ -44,9 +43,7 @@ EXTRACTION_BATCH = 32
 
 def check(config: ConfigDict) -> None:
     """ValueError where there is no such encoder, or no such part of it."""
-    encoder = config.encoder
-    check_settings(config)
-    parts = outline(config).parts
+    encoder, parts = config.encoder, outline(config).parts
     if encoder.trainable_from and encoder.trainable_from not in parts[1:]:
         raise ValueError(
             f"encoder.trainable_from is {encoder.trainable_from!r}; of {encoder.name} "
@@ -285,20 +282,14 @@ def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     number = processes.largest(secrets.randbelow(2**31))
     part = place.with_name(f"{place.name}.{number:08x}.part")
     checkpoint.save_model(part, trunk.shared_state())
-    if processes.is_first():
-        _move_trunk(part, place)
-    processes.wait("frozen parts are kept")
-
-
-def _move_trunk(part: pathlib.Path, place: pathlib.Path) -> None:
     try:
-        if place.is_dir() and not checkpoint.has_model(place):
-            shutil.rmtree(place)  # cut off: without checksums
-        os.rename(part, place)
+        if processes.is_first():
+            os.rename(part, place)
     except OSError:
         shutil.rmtree(part)
         if not checkpoint.has_model(place):
             raise
+    processes.wait("frozen parts are kept")
 
 
 def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> Dataset:
