@@ -33,7 +33,9 @@ def test_views_are_those_of_the_recipe_or_of_the_dataset(name, recipe):
 def test_a_recipe_that_is_none_and_a_frozen_encoder():
     config = tiny(method__name="rnc", method__rnc__augment="crops")
     dataset = build_dataset(config)
-    with pytest.raises(ValueError, match="method.rnc.augment is 'crops'; use one of default"):
+    with pytest.raises(
+        ValueError, match="method.rnc.augment is 'crops'; use one of default"
+    ):
         assembly.check(config, dataset)
     config.method.rnc.augment = "default"
     config.encoder.frozen = True
