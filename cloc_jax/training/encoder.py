@@ -38,7 +38,6 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
 
 FEATURES = "features"  # the entrance behind the last part of an encoder
-EXTRACTION_BATCH = 32
 
 
 def check(config: ConfigDict) -> None:
@@ -321,7 +320,6 @@ def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> 
             },
             augment=augmentation(config),
             views=config.encoder.views if name == "train" else 1,
-            batch_size=EXTRACTION_BATCH,
             threads=data.threads,
         )
         for name, source in dataset.splits.items()

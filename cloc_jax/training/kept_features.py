@@ -30,10 +30,7 @@ from cloc_jax.scoring import inference
 
 # Written at a time, what an interruption may lose: as much as both of these allow.
 PART_BYTES, MOST_BATCHES = 2**28, 8
-
-
-def _say(text: str) -> None:
-    console.print(text, soft_wrap=True)
+BATCH = 32  # images at a time
 
 
 class FeatureStore:
@@ -42,11 +39,11 @@ class FeatureStore:
     A store is a folder of `<part>.npy` with `<part>.json`: the names of its rows and
     the array's checksum. The list is written last, and whole or not at all: an array
     without one is not part of the store. A part that is damaged is removed, and its
-    items count as not known, so that they are computed again; `say` is told in a line.
+    items count as not known, so that they are computed again.
     """
 
-    def __init__(self, folder: pathlib.Path, say: Callable[[str], None] = _say):
-        self._folder, self._say = folder, say
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
         self._rows: dict[str, tuple[pathlib.Path, int]] = {}
         self._parts: set[pathlib.Path] = set()
         self.look_again()
@@ -59,7 +56,7 @@ class FeatureStore:
                 about = files.read_sealed(listed, remedy="")
                 files.check_digest(array, about["sha256"], remedy="")
             except files.Damaged as error:
-                self._say(f"{error} It is computed again.")
+                console.print(f"{error} It is computed again.", soft_wrap=True)
                 listed.unlink(missing_ok=True)
                 array.unlink(missing_ok=True)
             else:
@@ -161,9 +158,9 @@ class Trunk:
         self,
         source: Source,
         *,
-        batch_size: int,
         threads: int,
-        between: Callable[[], None] = lambda: None,
+        batch_size: int = BATCH,
+        between: Callable[[], None] = inference.nothing,
     ) -> np.ndarray:
         """The activations of every image of a source; `between` follows each batch.
 
@@ -197,7 +194,6 @@ def derive(
     preparation: Mapping[str, Any],
     augment: augmentation.Augment,
     views: int,
-    batch_size: int,
     threads: int,
 ) -> KeptFeatures:
     """The activations of a source, from the store in `folder` or computed into it.
@@ -208,8 +204,6 @@ def derive(
       augment: how views beyond the first are drawn.
       views: how many views of each image; the first is clean.
     """
-    marks = list(source.stamps)
-    one = trunk.bytes_of_one(source[0].shape)
     found = []
     for view in range(views):
         seen: Source = source
@@ -219,25 +213,13 @@ def derive(
             seen = AugmentedOnce(source, view, augment)
         store = FeatureStore(folder / _mark(settings)[:32])
         shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
-
-        missing = [i for i, mark in enumerate(marks) if mark not in store]
-        if missing:
-            console.print(f"computing features of {len(missing)} {shown}, once")
-            _fill(store, seen, missing, marks, trunk, one, shown, batch_size, threads)
-        found.append(store.read(marks))
+        _fill(store, seen, trunk, shown, threads)
+        found.append(store.read(source.stamps))
     return KeptFeatures(source, found)
 
 
 def _fill(
-    store: FeatureStore,
-    source: Source,
-    missing: list[int],
-    marks: list[str],
-    trunk: Trunk,
-    bytes_of_one: int,
-    shown: str,
-    batch_size: int,
-    threads: int,
+    store: FeatureStore, source: Source, trunk: Trunk, shown: str, threads: int
 ) -> None:
     """Computes what is missing, in parts that are written one by one.
 
@@ -245,13 +227,19 @@ def _fill(
     takes the parts in an order of its own and passes over what others have added
     meanwhile, so that together they are faster.
     """
-    batches = min(max(PART_BYTES // bytes_of_one // batch_size, 1), MOST_BATCHES)
-    starts = list(range(0, len(missing), batches * batch_size))
+    marks = source.stamps
+    missing = [i for i, mark in enumerate(marks) if mark not in store]
+    if not missing:
+        return
+    console.print(f"computing features of {len(missing)} {shown}, once")
+    one = trunk.bytes_of_one(source[0].shape)
+    size = min(max(PART_BYTES // one // BATCH, 1), MOST_BATCHES) * BATCH
+    starts = list(range(0, len(missing), size))
     random.shuffle(starts)
     done_all = f"features of {len(missing)} {shown}"
     with track(f"features of {shown}", len(missing), note=done_all) as advance:
         for start in starts:
-            part = missing[start : start + batches * batch_size]
+            part = missing[start : start + size]
             store.look_again()
             rest = [i for i in part if marks[i] not in store]
             advance(len(part) - len(rest))
@@ -259,9 +247,8 @@ def _fill(
                 continue
             rows = trunk.over(
                 Subset(source, rest),
-                batch_size=batch_size,
                 threads=threads,
-                between=lambda: advance(batch_size),  # the very last may have fewer
+                between=lambda: advance(BATCH),  # the very last may have fewer
             )
             store.add([marks[i] for i in rest], rows)
 

@@ -78,7 +78,7 @@ class TrainedRun:
     def prediction_batch(self) -> int:
         """The most images that `predict` looks at in one go, frozen parts included."""
         most = self.config.train.eval_batch_size
-        return min(most, encoder.EXTRACTION_BATCH) if self.has_trunk else most
+        return min(most, kept_features.BATCH) if self.has_trunk else most
 
     @property
     def has_trunk(self) -> bool:
@@ -117,7 +117,7 @@ class TrainedRun:
             return images
         features = self.trunk.over(
             images,
-            batch_size=min(batch_size, encoder.EXTRACTION_BATCH),
+            batch_size=min(batch_size, kept_features.BATCH),
             threads=self.config.data.threads,
         )
         return InMemory(list(features), images.ids)
