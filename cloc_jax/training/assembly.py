@@ -276,7 +276,6 @@ def optimizer_of(
     """The optimizer of a stage with epochs of so many steps."""
     return optimizer.build(
         stage.trains,
-        methods.group_of,
         steps_per_epoch=steps_per_epoch,
         epochs=stage.stop.max_epochs,
         **(dict(fit_settings(config).optimizer) | dict(stage.optimizer)),

@@ -1,24 +1,22 @@
 """Optimizers: one transformation per parameter group, none for frozen groups."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from cloc_jax.methods.interface import check_choice, check_range
+from cloc_jax.methods.interface import check_choice, check_range, group_of
 
 FROZEN = "frozen"
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "cosine", "steps")
-GroupOf = Callable[[tuple[Any, ...]], str]
 
 
 def build(
     trains: Mapping[str, Mapping[str, Any]],
-    group_of: GroupOf,
     *,
     steps_per_epoch: int,
     epochs: int,
@@ -30,7 +28,6 @@ def build(
 
     Args:
       trains: parameter group -> settings that differ from those given here.
-      group_of: parameter group of a path of names.
       steps_per_epoch: of the stage, for its schedules.
       epochs: of the stage, at most.
       clip_norm: largest norm of the gradient of all that is trained; 0 for any.
@@ -44,9 +41,7 @@ def build(
         for merged in [settings | dict(own)]
     }
 
-    def group_labels(params: Any) -> Any:
-        return labels(params, trains, group_of)
-
+    group_labels = functools.partial(labels, trains=trains)
     grouped = optax.multi_transform(
         transforms | {FROZEN: optax.set_to_zero()}, group_labels
     )
@@ -81,7 +76,7 @@ def clip_tensors(max_norm: float) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, _: jax.tree.map(clip, updates))
 
 
-def labels(params: Any, trains: Collection[str], group_of: GroupOf) -> Any:
+def labels(params: Any, trains: Collection[str]) -> Any:
     """The group of every parameter, FROZEN for those that `trains` does not hold."""
 
     def label(path, _):
@@ -92,9 +87,9 @@ def labels(params: Any, trains: Collection[str], group_of: GroupOf) -> Any:
     return jax.tree_util.tree_map_with_path(label, params)
 
 
-def trained(tree: Any, trains: Collection[str], group_of: GroupOf) -> list[Any]:
+def trained(tree: Any, trains: Collection[str]) -> list[Any]:
     """The leaves, shaped as the parameters, of the groups that `trains` holds."""
-    marks = jax.tree.leaves(labels(tree, trains, group_of))
+    marks = jax.tree.leaves(labels(tree, trains))
     pairs = zip(jax.tree.leaves(tree), marks, strict=True)
     return [leaf for leaf, mark in pairs if mark != FROZEN]
 

@@ -182,7 +182,6 @@ def program(
             stage,
             optimizers.build(
                 stage.trains,
-                methods.group_of,
                 steps_per_epoch=steps_per_epoch,
                 epochs=epochs,
                 **merged,
@@ -225,7 +224,7 @@ def step_function(
             *carry.model
         )
         # Of what is trained only: XLA then leaves out the rest of the backward pass.
-        moving = optimizers.trained(gradients, stage.trains, methods.group_of)
+        moving = optimizers.trained(gradients, stage.trains)
         finite = jnp.isfinite(scalars["loss"] + optax.tree.norm(moving))
         is_first = (carry.bad_step < 0) & ~finite
         bad_step = jnp.where(is_first, carry.step, carry.bad_step)

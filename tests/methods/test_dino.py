@@ -116,7 +116,6 @@ class Steps:
         self.graph, state = checkpoint.split_model(model)
         built = optimizer.build(
             self.stage.trains,
-            methods.group_of,
             steps_per_epoch=num_steps // epochs,
             epochs=epochs,
             **self.stage.optimizer,

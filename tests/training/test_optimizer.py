@@ -38,7 +38,7 @@ def model():
 
 def moved(params, trains, **settings):
     """Groups whose parameters changed in a step where every gradient is 1."""
-    rule = optimizer.build(trains, methods.group_of, **(SETTINGS | settings))
+    rule = optimizer.build(trains, **(SETTINGS | settings))
 
     @jax.jit
     def step(params):
@@ -69,7 +69,6 @@ def test_no_decay_reaches_margins_in_phase_one():
     for settings, decays in (({"weight_decay": 0.0}, False), ({}, True)):
         rule = optimizer.build(
             {"margins": settings},
-            methods.group_of,
             **(SETTINGS | {"weight_decay": 0.5}),
         )
         zeros = jax.tree.map(jnp.zeros_like, params)
