@@ -176,27 +176,13 @@ class ScalarLog:
     a full disk, nobody would see, and which then lets the program wait forever.
 
     Args:
-      folder: where they are.
+      folder: where they are; made when the first values are written.
       first_step: what earlier files have from this step on is not shown.
-      is_written: False in all processes of a run except the first.
     """
 
-    def __init__(self, folder: pathlib.Path, first_step: int, *, is_written: bool):
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, first_step: int):
+        self._folder, self._first_step = folder, first_step
         self._writer: Any = None
-        import tensorboardX  # late: it imports PyTorch where that is installed
-
-        self._summary = tensorboardX.summary
-        self._proto = tensorboardX.proto.event_pb2
-        if not is_written:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with errors.naming(folder):
-            writer = tensorboardX.event_file_writer.EventsWriter(str(folder / "events"))
-            log = self._proto.SessionLog
-            start = log(status=log.START)
-            writer.write_event(self._proto.Event(step=first_step, session_log=start))
-        self._writer = writer
 
     def __enter__(self) -> "ScalarLog":
         return self
@@ -208,14 +194,19 @@ class ScalarLog:
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         """Adds values by name."""
-        if self._writer is None:
-            return
+        import tensorboardX  # late: it imports PyTorch where that is installed
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
         with errors.naming(self._folder):
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                place = str(self._folder / "events")
+                self._writer = tensorboardX.event_file_writer.EventsWriter(place)
+                start = SessionLog(status=SessionLog.START)
+                event = Event(step=self._first_step, session_log=start)
+                self._writer.write_event(event)
             for name, value in values.items():
-                event = self._proto.Event(
-                    summary=self._summary.scalar(name, value),
-                    step=step,
-                    wall_time=time.time(),
-                )
+                summary = tensorboardX.summary.scalar(name, value)
+                event = Event(summary=summary, step=step, wall_time=time.time())
                 self._writer.write_event(event)
             self._writer.flush()

@@ -74,7 +74,7 @@ class RunCallbacks(fit.Callbacks):
         self.total_steps += at.sampler.steps_per_epoch
         if processes.is_first():
             self._folder.append_history(row)
-        self._scalars.write(_scalars(row), self.total_steps)
+            self._scalars.write(_scalars(row), self.total_steps)
         self._display.epoch(row)
         waited = time.monotonic() - self._saved
         is_due = self._save_seconds < MOST_OVERHEAD * waited or at.record["rule"]

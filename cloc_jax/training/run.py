@@ -67,9 +67,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         total_steps = record["total_steps"] if record else 0
         with (
             errors.stop_requests() as requests,
-            ScalarLog(
-                folder.tensorboard, total_steps + 1, is_written=processes.is_first()
-            ) as scalars,
+            ScalarLog(folder.tensorboard, total_steps + 1) as scalars,
             RunCallbacks(config, folder, checkpoints, requests, scalars) as callbacks,
         ):
             callbacks.rows, callbacks.total_steps = rows, total_steps

@@ -47,7 +47,7 @@ def events(folder):
 
 
 def test_values_come_back_by_name_and_step(tmp_path):
-    with ScalarLog(tmp_path / "tb", 5, is_written=True) as log:
+    with ScalarLog(tmp_path / "tb", 5) as log:
         log.write({"val/mae": 0.5, "margins/0|1": 2.0}, 7)
         log.write({"val/mae": 0.25}, 9)
         before_close = len(events(tmp_path / "tb"))
@@ -61,17 +61,11 @@ def test_values_come_back_by_name_and_step(tmp_path):
     assert values[0][1] == "val/mae" and values[1][1].startswith("margins/0")
 
 
-def test_other_processes_write_nothing(tmp_path):
-    with ScalarLog(tmp_path / "tb", 0, is_written=False) as log:
-        log.write({"a": 1.0}, 1)
-    assert not (tmp_path / "tb").exists()
-
-
 def test_a_full_disk_is_raised_and_names_the_folder(tmp_path, monkeypatch):
     def fsync(number):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    log = ScalarLog(tmp_path / "tb", 0, is_written=True)
+    log = ScalarLog(tmp_path / "tb", 0)
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError) as caught:
         log.write({"a": 1.0}, 1)
