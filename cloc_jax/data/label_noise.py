@@ -5,12 +5,11 @@ grade 2 as 1. Only training data are touched. Which images are chosen depends on
 seed and their ids alone.
 """
 
-import hashlib
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
+from cloc_jax.data.layouts.listing import place_by_hash
 from cloc_jax.data.source import Source
 
 
@@ -48,13 +47,13 @@ def relabel(
             )
         old, new = pairs[head]
 
-        def place(index: int, head: str = head) -> bytes:
-            text = f"{seed}/{head}/{ids[index]}"  # the fraction plays no part
-            return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
-
         count = int(fraction * (labels == old).sum() + 0.5)
-        order = sorted(np.flatnonzero(is_free & (labels == old)).tolist(), key=place)
-        chosen = order[:count]
+        # The fraction plays no part in the order.
+        places = {
+            place_by_hash(f"{seed}/{head}/{ids[index]}"): index
+            for index in np.flatnonzero(is_free & (labels == old)).tolist()
+        }
+        chosen = [places[key] for key in sorted(places)[:count]]
         is_free[chosen] = False
         changed[chosen] = new
         changes[rule] = sorted(ids[i] for i in chosen)

@@ -5,15 +5,20 @@ with patients kept whole.
 """
 
 import collections
-import hashlib
 import itertools
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from cloc_jax.data.layouts.listing import SPLITS, Item, comma, count_of, plural
+from cloc_jax.data.layouts.listing import (
+    SPLITS,
+    Item,
+    comma,
+    count_of,
+    place_by_hash,
+    plural,
+)
 
 CALIBRATION = "calibration"  # the split that only a guarantee is fitted on
 
@@ -145,10 +150,6 @@ def _check_fractions(fractions: dict[str, float], carved: dict[str, float]) -> N
         )
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(os.fsencode(text), digest_size=16).digest()
-
-
 def _carve(
     items: Sequence[Item],
     groups: dict[str, str],
@@ -164,7 +165,7 @@ def _carve(
     for item in items:
         ranks_of[groups[item.id]].add(item.label)
     strata: dict[int, list[str]] = collections.defaultdict(list)
-    for group in sorted(ranks_of, key=lambda group: _hash(f"{seed}/{group}")):
+    for group in sorted(ranks_of, key=lambda group: place_by_hash(f"{seed}/{group}")):
         strata[max(ranks_of[group])].append(group)
 
     split_of = dict.fromkeys(ranks_of, "train")

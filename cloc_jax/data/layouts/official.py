@@ -4,9 +4,7 @@ KOA, HID and BRACS have one folder per rank, IDRiD, Adience and CLAP2015 tables,
 RetinaMNIST is one file of arrays. Keyword arguments are settings of the dataset.
 """
 
-import hashlib
 import math
-import os
 import pathlib
 from collections.abc import Sequence
 
@@ -17,6 +15,7 @@ from cloc_jax.data.layouts.listing import (
     Listing,
     comma,
     image_files,
+    place_by_hash,
     relative,
     root_folder,
 )
@@ -58,15 +57,10 @@ def draw_test(items: Sequence[Item], fold: int) -> list[Item]:
 
     The paper's own draws are not published.
     """
-
-    def place(item: Item) -> bytes:
-        return hashlib.blake2b(
-            os.fsencode(f"{fold}/{item.id}"), digest_size=16
-        ).digest()
-
+    items = sorted(items, key=lambda item: place_by_hash(f"{fold}/{item.id}"))
     divided = []
     for label in sorted({item.label for item in items}):
-        ordered = sorted((i for i in items if i.label == label), key=place)
+        ordered = [item for item in items if item.label == label]
         divided += [item._replace(split="test") for item in ordered[:DRAWN]]
         divided += [item._replace(split="train") for item in ordered[DRAWN:]]
     return sorted(divided)
