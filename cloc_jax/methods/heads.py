@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
 from cloc_jax.encoders import Encoder
-from cloc_jax.losses import unit_vectors
+from cloc_jax.losses import masks, unit_vectors
 from cloc_jax.methods.interface import Prediction, check_choice, check_range
 
 # Images, or what the frozen parts of an encoder made of them.
@@ -132,8 +132,7 @@ def inverse_softplus(value: Float[Array, "..."]) -> Float[Array, "..."]:
 def cross_entropy(logits, batch):
     """Mean cross-entropy of a batch, with it and the accuracy as scalars to log."""
     value = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
-    count = jnp.maximum(batch["mask"].sum(), 1)
-    mean = jnp.sum(value, where=batch["mask"]) / count
+    mean = masks.mean(value, batch["mask"])
     return mean, {"cross_entropy": mean, "accuracy": accuracy(logits.argmax(1), batch)}
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from cloc_jax.losses import masks
 from cloc_jax.methods import fitted_predictions, heads, interface
 from cloc_jax.methods.logit_methods import fit_stage
 
@@ -101,8 +102,7 @@ def mwr(
         found = head(head.of_pair(lower, upper), head.from_query(query), rngs)
         ranks = batch["label"].astype(found.dtype)
         wanted = relative_rank(ranks[:, 2], ranks[:, 0], ranks[:, 1])
-        errors = jnp.sum((found - wanted) ** 2, where=mask)
-        return errors / jnp.maximum(mask.sum(), 1), {}
+        return masks.mean((found - wanted) ** 2, mask), {}
 
     def predict(model, images, support):
         value = estimate(model.head, model.encoder(images), support, num_ranks)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from cloc_jax import losses
 from cloc_jax.encoders import Encoder
+from cloc_jax.losses import masks
 from cloc_jax.methods import fitted_predictions, heads, interface
 
 PROJECTION = "projection"  # the parameter group
@@ -279,8 +280,7 @@ def rnc(
     def regress(model, batch, rngs):
         value = model(batch["image"])[:, 0]
         label, mask = batch["label"], batch["mask"]
-        count = jnp.maximum(mask.sum(), 1)
-        error = jnp.sum(jnp.abs(value - label), where=mask) / count
+        error = masks.mean(jnp.abs(value - label), mask)
         nearest = jnp.clip(jnp.round(value), 0, num_ranks - 1)
         return error, {"accuracy": heads.accuracy(nearest, batch)}
 
