@@ -71,7 +71,7 @@ def _predict_some(
         row = {"file": str(path)}
         rows.append(row)
         try:
-            arrays.append(prepare.of_file(path))
+            arrays.append(prepare.of(path))
         except (ValueError, OSError) as error:
             row["error"] = str(error)
         except MemoryError:

@@ -1,7 +1,7 @@
 """Image files to uint8 arrays, and the fixed preparation that every image gets."""
 
 import io
-import pathlib
+import os
 import threading
 import warnings
 from typing import NamedTuple
@@ -35,14 +35,13 @@ class NetworkInput(NamedTuple):
     random_crop: float = 0.0  # of training; evaluation sees the centre
     max_pixels: int = MAX_PIXELS  # larger images are refused before decoding
 
-    def of_file(self, path: str | pathlib.Path) -> np.ndarray:
-        """The image of a file, uint8 [height, width, channels]."""
-        data = read_bytes(path)
-        return self.centre(self.prepare(self.decode(data, str(path))))
-
-    def of_array(self, array: np.ndarray) -> np.ndarray:
-        """An image that is an array already, as `of_file` its PNG."""
-        return self.centre(self.prepare(from_array(array, channels=self.channels)))
+    def of(self, image: str | os.PathLike | np.ndarray) -> np.ndarray:
+        """What the network sees of a file, or of an array, which is as its PNG."""
+        if isinstance(image, np.ndarray):
+            pixels = from_array(image, channels=self.channels)
+        else:
+            pixels = self.decode(read_bytes(image), os.fspath(image))
+        return self.centre(self.prepare(pixels))
 
     def decode(self, data: bytes, name: str) -> np.ndarray:
         """Pixels of a file, uint8 [height, width, channels], as a viewer shows it.
@@ -116,7 +115,7 @@ class NetworkInput(NamedTuple):
         return _centre_crop(whole, *cropped((height, width), self.random_crop))
 
 
-def read_bytes(path: str | pathlib.Path) -> bytes:
+def read_bytes(path: str | os.PathLike) -> bytes:
     """Contents of an image file; ImageError where the file itself is at fault."""
     try:
         with errors.naming(path):

@@ -275,7 +275,7 @@ def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
 # --- files that a user names ---
 
 
-def read_regular(path: str | pathlib.Path) -> bytes:
+def read_regular(path: str | os.PathLike) -> bytes:
     """The content of a file, whatever its name may stand for.
 
     A named pipe waits for a writer that may never come, a device may never end, and

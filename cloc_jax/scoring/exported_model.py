@@ -77,12 +77,7 @@ class ExportedModel:
           images: paths, or uint8 arrays [height, width] or [height, width, channels];
             one of them, a list, or an array [image, height, width, channels].
         """
-        prepared = [
-            self._input.of_array(image)
-            if isinstance(image, np.ndarray)
-            else self._input.of_file(image)
-            for image in _as_list(images)
-        ]
+        prepared = [self._input.of(image) for image in _as_list(images)]
         found = [
             jax.device_get(self._program(*self._arrays, rows))
             for rows in self._batches(prepared)

@@ -132,12 +132,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         run = _trained(self.run_)
         prepare = network_input(run.config)
-        arrays = [
-            prepare.of_array(image)
-            if isinstance(image, np.ndarray)
-            else prepare.of_file(os.fspath(image))
-            for image in _checked(X)
-        ]
+        arrays = [prepare.of(image) for image in _checked(X)]
         size = min(run.prediction_batch, len(arrays))
         found = run.predict_images(arrays, size)
         decision = Decision.read(run.folder.decision, run.ranks)

@@ -34,7 +34,7 @@ def test_predict_sees_what_evaluation_sees(tmp_path):
     test = build_dataset(settings).splits["test"]
     path = tmp_path / "image.png"
     cv2.imwrite(str(path), test.original()[3])
-    np.testing.assert_array_equal(network_input(settings).of_file(path), test[3])
+    np.testing.assert_array_equal(network_input(settings).of(path), test[3])
 
 
 def test_a_centre_crop_and_a_random_one_go_together(tmp_path):
