@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Array, ArrayLike, Int
 
 from cloc_jax import methods
 from cloc_jax.data import pipeline
@@ -125,7 +125,7 @@ def means(carry: Carry, length: int) -> dict[str, float]:
     }
 
 
-def share(part: Array, whole: Array) -> list[float | None]:
+def share(part: ArrayLike, whole: ArrayLike) -> list[float | None]:
     """Part over whole; None where there is no whole."""
     counts = zip(np.asarray(part).tolist(), np.asarray(whole).tolist(), strict=True)
     return [some / all_ if all_ else None for some, all_ in counts]
