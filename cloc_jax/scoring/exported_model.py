@@ -89,12 +89,6 @@ class ExportedModel:
         prediction = SimpleNamespace(**dict.fromkeys(_SAID) | said)
         return decisions.grade(prediction, self.ranks, self.decision)
 
-    def calibrated(self, probabilities: np.ndarray) -> np.ndarray:
-        """Probabilities [item, rank] brought to the temperature of validation data."""
-        if self.temperature is None:
-            raise ValueError("no temperature is known: the run had no probabilities.")
-        return decisions.apply_temperature(probabilities, self.temperature)
-
     def _batches(self, prepared: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Images in batches as large as each device had in the run.
 
