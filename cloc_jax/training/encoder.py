@@ -8,7 +8,7 @@ import pathlib
 import secrets
 import shutil
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -116,27 +116,17 @@ def frozen_groups(config: ConfigDict) -> tuple[str, ...]:
     return parts[: parts.index(first)] if first else ()
 
 
-class Outline(NamedTuple):
-    """What can be said of an encoder without building it."""
-
-    parts: tuple[str, ...]
-    features: int
-    is_signed: bool
-    smallest: int  # height and width of images
-
-
-def outline(config: ConfigDict) -> Outline:
-    """The outline of the configured encoder."""
+def outline(config: ConfigDict) -> encoders.Backbone:
+    """The configured encoder without its arrays: its parts, width and so on."""
     return _outline(config.encoder.name, config.encoder.pooling, config.encoder.widths)
 
 
 @functools.lru_cache(maxsize=8)  # tracing a deep network takes a second
-def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> Outline:
+def _outline(name: str, pooling: str, widths: tuple[int, ...]) -> encoders.Backbone:
     options: dict[str, Any] = {"pooling": pooling, "widths": widths}
-    encoder = nnx.eval_shape(
+    return nnx.eval_shape(
         lambda: encoders.Backbone(name, channels=3, rngs=nnx.Rngs(0), **options)
     )
-    return Outline(encoder.parts, encoder.features, encoder.is_signed, encoder.smallest)
 
 
 class Creator:
