@@ -77,34 +77,17 @@ class FeatureStore:
         files.write_sealed(part.with_suffix(".json"), about)
         self._index(part.with_suffix(".json"), list(names))
 
-    def read(self, names: Sequence[str]) -> "Rows":
-        """The rows of these names, in their order."""
-        return Rows([self._rows[name] for name in names])
+    def read(self, names: Sequence[str]) -> list[np.ndarray]:
+        """The rows of these names, in their order, mapped from disk."""
+        places = [self._rows[name] for name in names]
+        arrays = {path: np.asarray(np.load(path, mmap_mode="r")) for path, _ in places}
+        return [arrays[path][row] for path, row in places]
 
     def _index(self, listed: pathlib.Path, names: Sequence[str]) -> None:
         self._parts.add(listed)
         array = listed.with_suffix(".npy")
         for row, name in enumerate(names):
             self._rows[name] = (array, row)
-
-
-class Rows:
-    """Rows of several arrays as one, mapped from disk."""
-
-    def __init__(self, places: Sequence[tuple[pathlib.Path, int]]):
-        arrays = {path: np.asarray(np.load(path, mmap_mode="r")) for path, _ in places}
-        self._places = [(arrays[path], row) for path, row in places]
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        array, row = self._places[index]
-        return np.asarray(array[row])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Every row, [row, …]."""
-        return np.stack([array[row] for array, row in self._places])
 
 
 class Trunk:
