@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import pathlib
 import time
 from typing import Any
 
@@ -92,17 +93,12 @@ class RunCallbacks(fit.Callbacks):
         hand_over(self._folder, name, state, support, record)
         # A request that came meanwhile.
         if number := processes.largest(self._requests.number):
-            raise errors.Interrupted(
-                number,
-                f"stopped after stage {name}; everything is saved in "
-                f"{self._folder.checkpoints}. Continue with the same command and "
-                "--resume.",
-            )
+            raise _interrupted(number, f"after stage {name}", self._folder.checkpoints)
 
     def _means(self, at: fit.StageFit) -> dict[str, float]:
         return train_step.means(at.carry, at.sampler.steps_per_epoch)
 
-    def _save(self, at: fit.StageFit) -> str:
+    def _save(self, at: fit.StageFit) -> pathlib.Path:
         """Writes a checkpoint of where the stage is now and returns its path."""
         self._means(at)  # never a checkpoint of a state that went wrong
         started = time.monotonic()
@@ -110,17 +106,20 @@ class RunCallbacks(fit.Callbacks):
         number = self._checkpoints.save((at.carry, at.best), at.record | counts)
         self._saved = time.monotonic()
         self._save_seconds = self._saved - started
-        return str(self._folder.checkpoints / str(number))
+        return self._folder.checkpoints / str(number)
 
     def _stop_if_asked(self, at: fit.StageFit) -> None:
-        number = processes.largest(self._requests.number)
-        if number:
-            path = self._save(at)
-            raise errors.Interrupted(
-                number,
-                f"stopped in stage {at.stage.name} at step {at.step}; everything "
-                f"is saved in {path}. Continue with the same command and --resume.",
-            )
+        if number := processes.largest(self._requests.number):
+            where = f"in stage {at.stage.name} at step {at.step}"
+            raise _interrupted(number, where, self._save(at))
+
+
+def _interrupted(number: int, where: str, saved: pathlib.Path) -> errors.Interrupted:
+    return errors.Interrupted(
+        number,
+        f"stopped {where}; everything is saved in {saved}. Continue with the same "
+        "command and --resume.",
+    )
 
 
 def hand_over(
