@@ -67,17 +67,6 @@ def over(
     return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(source)], *parts)
 
 
-def first_not_finite(found: Any) -> int | None:
-    """The first item with a NaN or an infinity in arrays [item, …]; None if all are
-    finite."""
-    items = [
-        int(np.argmax(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)))
-        for leaf in jax.tree.leaves(found)
-        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all()
-    ]
-    return min(items, default=None)
-
-
 def fit_support(
     method: Method,
     graph: nnx.GraphDef,

@@ -129,15 +129,16 @@ class TrainedRun:
 
     def _finite(self, found: Any, source: Source) -> Any:
         """What was found, or ValueError where some of it is no number."""
-        item = inference.first_not_finite(found)
-        if item is None:
-            return found
-        raise ValueError(
-            f"the model {self.folder.stage(self.stage)} gives numbers that are not "
-            f"finite, such as for {source.ids[item]}, so there is no result. "
-            "The model is damaged or its training diverged: put back a copy of it, or "
-            "train the run again."
-        )
+        for leaf in jax.tree.leaves(found):
+            is_finite = np.isfinite(leaf).reshape(len(leaf), -1).all(1)
+            if not is_finite.all():
+                raise ValueError(
+                    f"the model {self.folder.stage(self.stage)} gives numbers that are "
+                    f"not finite, such as for {source.ids[int(is_finite.argmin())]}, "
+                    "so there is no result. The model is damaged or its training "
+                    "diverged: put back a copy of it, or train the run again."
+                )
+        return found
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
         size = batch_size or self.config.train.eval_batch_size
