@@ -73,8 +73,13 @@ def ordinal_metrics(
     if values is not None:
         result |= _value_errors(true, np.asarray(values, np.float64), sizes)
     if probabilities is not None:
-        checked = checked_probabilities(probabilities, true, len(ranks))
-        result["nll"] = negative_log_likelihood(checked, true)
+        sums = np.sum(probabilities, -1)
+        if not np.allclose(sums, 1, atol=1e-2):
+            raise ValueError(
+                f"rows of probabilities sum to {sums.min():.4g} up to "
+                f"{sums.max():.4g}, not to 1. Are they logits?"
+            )
+        result["nll"] = negative_log_likelihood(probabilities, true)
     result |= {
         "recall": {
             name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
@@ -178,22 +183,6 @@ def _value_errors(
     errors = np.abs(values - true)
     by_rank = np.bincount(true, errors, len(sizes))[sizes > 0] / sizes[sizes > 0]
     return {"mae": float(errors.mean()), "macro_mae": float(by_rank.mean())}
-
-
-def checked_probabilities(
-    probabilities: ArrayLike, true: np.ndarray, num_ranks: int
-) -> np.ndarray:
-    """Probabilities [sample, rank] as float64, or ValueError."""
-    p = np.asarray(probabilities, np.float64)
-    sums = p.sum(-1)
-    is_right = p.shape == (len(true), num_ranks) and (p >= 0).all()
-    if not is_right or not np.allclose(sums, 1, atol=1e-2):
-        raise ValueError(
-            f"probabilities have shape {p.shape} and rows that sum to {sums.min():.4g} "
-            f"up to {sums.max():.4g}; wanted {(len(true), num_ranks)}, numbers of at "
-            "least 0, and rows that sum to 1. Are they logits?"
-        )
-    return p
 
 
 def log_probabilities(probabilities: ArrayLike) -> np.ndarray:
