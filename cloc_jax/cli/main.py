@@ -29,7 +29,6 @@ JOBS: dict[str, command_line.Job] = {
         studies.collapse,
         studies.tables,
         studies.claims,
-        studies.probe,
         hardware.bench,
         hardware.compile,
         images.weights,

@@ -287,19 +287,6 @@ def claims(run: Folder = "runs", to: File = "claims.md") -> int:
     return 0
 
 
-def probe(settings: Settings, run: Folder = "") -> int:
-    """A linear baseline on a frozen encoder's features.
-
-    Args:
-      run: folder of the results; runs/<config>-probe by default
-    """
-    environment.set_up_libraries(is_joint=False)
-    from cloc_jax.paper import linear_probe
-
-    linear_probe.probe(settings.config, settings.run_folder(run, "probe"))
-    return 0
-
-
 @contextlib.contextmanager
 def _many_runs(
     place: pathlib.Path, processes: Processes, engine: Engine, *, is_study: bool = False

@@ -19,9 +19,14 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.data import drawn_knees
-from cloc_jax.paper import linear_probe, studies
+from cloc_jax.data.source import KeptFeatures
+from cloc_jax.paper import studies
 from cloc_jax.paper.claims import FAILS, HOLDS, OPEN
 from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.report import figures
@@ -29,7 +34,8 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.sweeps.plan import Options, Setting
 from cloc_jax.sweeps.sweep import LOCAL
-from cloc_jax.training.assembly import build_dataset
+from cloc_jax.training import assembly
+from cloc_jax.training.trained_run import TrainedRun
 
 LEARNED, PERMUTED = "learned", "permuted"
 SURE, LEAST_DRAWS = 0.05, 19
@@ -97,7 +103,7 @@ def study_margins(
             f"--seeds is {seeds} and --draws is {draws}; a band needs 2 seeds or more, "
             f"and a p-value of {SURE} at least {LEAST_DRAWS} permutations."
         )
-    ranks = build_dataset(config).ranks
+    ranks = assembly.build_dataset(config).ranks
     names = metrics.boundary_names(ranks)
     settings = _settings(draws, config.train.max_epochs)
     plans = studies.train(config, settings, folder, seeds=seeds, options=options)
@@ -108,9 +114,7 @@ def study_margins(
             for name, own in plans.items()
         },
         names,
-        areas=linear_probe.neighbour_areas(
-            first.config, RunFolder(folder / first.name)
-        ),
+        areas=neighbour_areas(first.config, RunFolder(folder / first.name)),
         gaps=np.diff(drawn_knees.centres()) if is_drawn else np.zeros(0),
         about=studies.about(first),
     )
@@ -282,6 +286,45 @@ def _sentence(pairs: Sequence[Comparison]) -> str:
     )
 
 
+def neighbour_areas(config: ConfigDict, folder: RunFolder) -> list[float]:
+    """Area under the ROC curve (AUC) of each boundary, on validation images.
+
+    A logistic regression for each pair of neighbouring ranks, fitted on the training
+    images: on the features of the frozen encoder where there is one, which no margin
+    has touched, else on the embeddings of the given run.
+    """
+    parts = assembly.build(config, folder)
+    inputs, labels = {}, {}
+    for split in ("train", "val"):
+        source = parts.dataset.splits[split]
+        labels[split] = np.asarray(source.labels)
+        if config.encoder.frozen and isinstance(source, KeptFeatures):
+            inputs[split] = np.asarray(source.views[0])
+        else:
+            inputs[split] = TrainedRun(config, folder, parts).embed(source)
+    return probe_areas(inputs, labels, len(parts.dataset.ranks))
+
+
+def probe_areas(
+    inputs: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray], num_ranks: int
+) -> list[float]:
+    """AUC of each boundary; 0.5 where a rank has no validation image."""
+    areas = []
+    for h in range(num_ranks - 1):
+        of = {s: np.isin(labels[s], (h, h + 1)) for s in inputs}
+        above = {s: labels[s][of[s]] > h for s in inputs}
+        if any(len(np.unique(above[s])) < 2 for s in inputs):
+            areas.append(0.5)
+            continue
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(C=1e-3, max_iter=1000)
+        )
+        model.fit(inputs["train"][of["train"]], above["train"])
+        chance = model.predict_proba(inputs["val"][of["val"]])[:, 1]
+        areas.append(float(roc_auc_score(above["val"], chance)))
+    return areas
+
+
 # --- collapse ---
 
 
@@ -292,7 +335,7 @@ def collapse(
 
     For the arguments see `studies.train`.
     """
-    names = metrics.boundary_names(build_dataset(config).ranks)
+    names = metrics.boundary_names(assembly.build_dataset(config).ranks)
     settings = precautions(config.train.max_epochs)
     plans = studies.train(config, settings, folder, seeds=seeds, options=options)
     found: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from PIL import Image
 from tiny_runs import clean
 
 from cloc_jax.config import default_config
-from cloc_jax.paper import claims, control, linear_probe, margins, studies
+from cloc_jax.paper import claims, control, margins, studies
 from cloc_jax.report import figures
 from cloc_jax.runtime import files
 from cloc_jax.sweeps import plan, sweep
@@ -216,11 +216,11 @@ def test_probe_areas_tell_easy_from_hard():
         s: np.stack([place[y] + rng.normal(size=900), rng.normal(size=900)], 1)
         for s, y in labels.items()
     }
-    hard, easy = linear_probe.probe_areas(inputs, labels, 3)
+    hard, easy = margins.probe_areas(inputs, labels, 3)
     # Two unit Gaussians d apart have an AUC of Phi(d / sqrt 2).
     assert hard == pytest.approx(0.611, abs=0.06) and easy > 0.99
     labels["val"][labels["val"] == 2] = 1
-    assert linear_probe.probe_areas(inputs, labels, 3)[1] == 0.5
+    assert margins.probe_areas(inputs, labels, 3)[1] == 0.5
 
 
 def test_margins_that_follow_the_labels():
