@@ -22,7 +22,7 @@ from cloc_jax.data.augment import Augment
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
 from cloc_jax.runtime.run_folder import flatten
-from cloc_jax.sweeps import plan
+from cloc_jax.sweeps import sweep
 from cloc_jax.training import assembly, encoder
 from cloc_jax.training.assembly import build_dataset
 from configs import official
@@ -194,10 +194,10 @@ def test_a_setting_that_is_no_number_is_named(name, value):
 
 
 def test_a_sweep_names_a_bad_setting_before_the_first_run():
-    setting = plan.Setting("x", {"optimizer.learning_rate": math.nan})
-    good = plan.Setting("y", {"optimizer.learning_rate": 0.1})
+    setting = sweep.Setting("x", {"optimizer.learning_rate": math.nan})
+    good = sweep.Setting("y", {"optimizer.learning_rate": 0.1})
     with pytest.raises(ValueError, match="learning_rate is nan"):
-        plan.plan_runs(default_config(), [good, setting], seeds=1)
+        sweep.plan_runs(default_config(), [good, setting], seeds=1)
 
 
 SIZES = [(32, "a"), (32.5, 32), (32,), (8, 32), (True, 32), (), (32, None)]

@@ -7,6 +7,7 @@ a configuration, and the fields that override it.
 """
 
 import argparse
+import ast
 import dataclasses
 import importlib.util
 import inspect
@@ -259,6 +260,14 @@ def _add_flag(place: Any, name: str, kind: Any, default: Any, text: str) -> None
 
 
 # --- what flags may hold ---
+
+
+def value_of(text: str) -> Any:
+    """The value of a setting in words: a literal, or the words themselves."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def numbers(

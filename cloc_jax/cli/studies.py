@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import signal
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,13 @@ from cloc_jax.cli.command_line import (
     Written,
     at_least,
     numbers,
+    value_of,
 )
 from cloc_jax.runtime import environment, errors
 
 if TYPE_CHECKING:
-    from cloc_jax.sweeps.plan import Options
+    from cloc_jax.sweeps.executors import Options
+    from cloc_jax.sweeps.sweep import Setting
 
 Margins = Annotated[
     Sequence[float],
@@ -56,7 +59,7 @@ class Engine:
 
     def options(self, processes: Processes) -> "Options":
         """Where and how the runs of a job are trained."""
-        from cloc_jax.sweeps import plan
+        from cloc_jax.sweeps import executors
 
         if self.engine == "local" and self.option:
             raise ValueError(
@@ -76,8 +79,10 @@ class Engine:
             name, separator, value = text.partition("=")
             if not separator:
                 raise ValueError(f"--option is {text!r}; write KEY=VALUE.")
-            given[name] = plan.value_of(value)
-        return plan.Options(self.engine, self.workers, self.hours, self.retries, given)
+            given[name] = value_of(value)
+        return executors.Options(
+            self.engine, self.workers, self.hours, self.retries, given
+        )
 
 
 LOCAL = Engine()
@@ -102,12 +107,10 @@ def sweep(
         or mae, say nothing of the test data, and write the best as chosen.json
       folds: all, or such as 0,3: train these folds of the dataset
     """
-    methods: list[str] = []
-    for text in vary:
-        name, _, values = text.partition("=")
-        if name.removeprefix("config.") == "method.name":
-            methods = [value.strip() for value in values.split(";")]
-    settings.check(*methods)
+    compared = combinations(vary)
+    name = "method.name"
+    used = [str(one.overrides[name]) for one in compared if name in one.overrides]
+    settings.check(*used)
     place = settings.run_folder(run, "sweep")
     with _many_runs(place, processes, engine) as options:
         from cloc_jax.sweeps import sweep
@@ -115,13 +118,40 @@ def sweep(
         summary = sweep.sweep(
             settings.config,
             place,
-            vary=vary,
+            compared,
             seeds=engine.seeds,
             folds=folds,
             options=options,
             choose=choose,
         )
     return 1 if any(cell.unfinished for cell in summary.cells) else 0
+
+
+def combinations(vary: Sequence[str]) -> "list[Setting]":
+    """Every combination of the values of `vary`, each as "method.cloc.weight=0.5;1"."""
+    from cloc_jax.sweeps.sweep import FOLD, SEED, Setting
+
+    varied: dict[str, list[str]] = {}
+    for text in vary:
+        name, _, values = text.partition("=")
+        name = name.strip().removeprefix("config.")
+        if name in (*varied, SEED, FOLD):
+            raise ValueError(
+                f"--vary names {name}; give each setting once, seeds by --seeds and "
+                "folds by --folds."
+            )
+        varied[name] = [v.strip() for v in values.split(";") if v.strip()]
+        if not varied[name]:
+            raise ValueError(
+                f"--vary is {text!r}; write a setting and its values with semicolons "
+                "between them, such as --vary='method.cloc.weight=0.5;1;2'."
+            )
+    settings = []
+    for texts in itertools.product(*varied.values()):
+        pairs = list(zip(varied, texts, strict=True))
+        short = ",".join(f"{name.split('.')[-1]}={text}" for name, text in pairs)
+        settings.append(Setting(short, {name: value_of(text) for name, text in pairs}))
+    return settings
 
 
 def control(

@@ -6,11 +6,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.command_line import CONFIGS, Settings
+from cloc_jax.cli.command_line import CONFIGS, Settings, value_of
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.paper import table_rows, table_summaries, tables_page
 from cloc_jax.runtime import files
-from cloc_jax.sweeps import plan
 
 PAPERS = ("adience", "hid", "koa", "idrid", "bracs", "clap2015")
 FILES = {"synthetic": "quickstart"}  # where a dataset's file has another name
@@ -91,7 +90,7 @@ def _changes(
                 "for a method on it, of those in --data and --methods."
             )
         name = name.strip().removeprefix("config.")
-        changes[place][name] = plan.value_of(value.strip())
+        changes[place][name] = value_of(value.strip())
     return changes
 
 

@@ -22,8 +22,8 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import TradeOff
-from cloc_jax.sweeps.plan import Options, Setting
-from cloc_jax.sweeps.sweep import LOCAL
+from cloc_jax.sweeps.executors import Options
+from cloc_jax.sweeps.sweep import LOCAL, Setting
 from cloc_jax.training.assembly import build_dataset
 
 LEARNED, ENTROPY = "learned", "cross-entropy"

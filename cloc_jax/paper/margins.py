@@ -32,8 +32,8 @@ from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.report import figures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.sweeps.plan import Options, Setting
-from cloc_jax.sweeps.sweep import LOCAL
+from cloc_jax.sweeps.executors import Options
+from cloc_jax.sweeps.sweep import LOCAL, Setting
 from cloc_jax.training import assembly
 from cloc_jax.training.trained_run import TrainedRun
 

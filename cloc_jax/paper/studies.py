@@ -19,7 +19,8 @@ from cloc_jax.runtime.run_folder import RunFolder
 if TYPE_CHECKING:  # who reads a study needs no code that trains runs
     from ml_collections import ConfigDict
 
-    from cloc_jax.sweeps.plan import Options, Plan, Setting
+    from cloc_jax.sweeps.executors import Options, Plan
+    from cloc_jax.sweeps.sweep import Setting
 
 REMEDY = "Move it away, or repeat the study."
 KINDS = ("control", "margins", "collapse")  # studies, by the names of files
@@ -103,7 +104,7 @@ def train(
       seeds: runs per setting.
       options: where and how the runs are trained.
     """
-    from cloc_jax.sweeps import plan, sweep
+    from cloc_jax.sweeps import sweep
     from cloc_jax.training import encoder
 
     if config.method.name != "cloc":
@@ -111,7 +112,7 @@ def train(
             f"method.name is {config.method.name!r}, which has no margins; use cloc. "
             "Any method can be steered by `launch.py decide`."
         )
-    plans = plan.plan_runs(config, settings, seeds=seeds)
+    plans = sweep.plan_runs(config, settings, seeds=seeds)
     sweep.train_runs(plans, folder, options)
     by_setting: dict[str, list[Plan]] = {}
     for one in plans:

@@ -21,8 +21,14 @@ from cloc_jax.paper.table_summaries import BIASED, CONTROLLED, FINAL, METHODS, O
 from cloc_jax.report import published
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import metrics
-from cloc_jax.sweeps.plan import Plan, Setting, folds_of, is_finished, plan_runs
-from cloc_jax.sweeps.sweep import check_same
+from cloc_jax.sweeps.executors import Plan
+from cloc_jax.sweeps.sweep import (
+    Setting,
+    check_same,
+    folds_of,
+    is_finished,
+    plan_runs,
+)
 
 BACKBONES = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
 HUB = "timm/{}.tv_in1k"  # weights of other backbones

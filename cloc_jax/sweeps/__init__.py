@@ -1,1 +1,1 @@
-"""Many runs of one experiment: plan, executors, summary, choice."""
+"""Many runs of one experiment: sweep, executors, choice."""

@@ -1,20 +1,10 @@
-"""Choosing settings honestly: by the validation data, without a look at the test data.
+"""Choosing settings by the validation data, without a look at the test data."""
 
-The best setting of a sweep becomes a configuration file, so that what is trained and
-tested next is what was chosen.
-"""
-
-import copy
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from cloc_jax.runtime import files
-from cloc_jax.runtime.console import console
 from cloc_jax.scoring.results import Summary, SummaryCell
-from cloc_jax.sweeps.plan import Setting, describe, set_value
 
 # What settings can be chosen by.
 MORE = ("accuracy", "qwk", "one_off_accuracy")
@@ -22,7 +12,7 @@ LESS = ("mae", "macro_mae", "nll")
 RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"
 
 
-def check(choose: str, settings: Sequence[Setting], critical: Sequence[str]) -> None:
+def check(choose: str, settings: Sequence[Any], critical: Sequence[str]) -> None:
     """ValueError where there is nothing to choose from, or by."""
     rates = [f"{rate} {name}" for rate in RATES for name in critical]
     known = (*MORE, *LESS, *rates)
@@ -60,20 +50,3 @@ def to_json(chosen: SummaryCell, choose: str) -> dict[str, Any]:
     """What summary.json says of a choice."""
     val = files.to_plain(chosen.val[choose])
     return {"choose": choose, "chosen": {"settings": chosen.settings, "val": val}}
-
-
-def write_config(
-    folder: pathlib.Path, chosen: SummaryCell, choose: str, config: ConfigDict
-) -> None:
-    """Writes the configuration of a choice and prints how to use it."""
-    own = copy.deepcopy(config)
-    for name, value in chosen.settings.items():
-        set_value(own, name, value)
-    path = folder / "chosen.json"
-    files.write_sealed(path, own.to_dict())
-    score = chosen.val[choose]
-    console.print(
-        f"Chosen by validation {choose}, {score} over {score.count} runs: "
-        f"{describe(chosen.settings)}\n  python launch.py --config={path}",
-        soft_wrap=True,
-    )

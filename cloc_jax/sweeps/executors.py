@@ -1,4 +1,6 @@
-"""Executors: who runs the commands that train runs; here the two of this machine.
+"""Executors: who runs the commands that train runs.
+
+In turn this process or several of this machine, submitit's jobs, or Ray's tasks.
 
 The command is the unit of work. `launch.py train --config=FILE --run=DIR --resume
 --no-report` starts a run, goes on with it, or does nothing where it is finished, all
@@ -7,7 +9,10 @@ run's folder says what became of it: results, or failed.json with the reason.
 """
 
 import concurrent.futures
+import contextlib
+import importlib.util
 import itertools
+import logging
 import math
 import os
 import pathlib
@@ -18,13 +23,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from cloc_jax.runtime import environment, errors, files, processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import InUse, RunFolder
-from cloc_jax.sweeps.plan import Options, Plan, has_ended, is_held
 
+PACKAGES = {"local": "cloc_jax", "slurm": "submitit", "ray": "ray"}  # by engine
 COMMANDS = "commands"  # folder beside the runs: a configuration and a log of each
 PROGRAM = ("-m", "cloc_jax")  # launch.py is not where the package is installed
 PACKAGE = str(pathlib.Path(__file__).resolve().parents[2])
@@ -33,10 +40,85 @@ JOINS = re.compile(
     r"SLURM_|PMI_|PMIX_|OMPI_|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)$"
 )
 LOOK_SECONDS = 0.2  # between two looks at a command
+JOBS_SECONDS = 1.0  # between two looks at all jobs of SLURM
 HELD_SECONDS = 5.0  # between two looks at a run that another process trains
 GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
 GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Of the driver's environment; other variables may be secrets.
+CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
+
+
+class Plan(NamedTuple):
+    """One run."""
+
+    name: str  # of its folder
+    setting: str
+    overrides: dict[str, Any]  # of the setting, and its fold and seed
+    config: ConfigDict
+
+
+class Options(NamedTuple):
+    """Where and how runs are trained."""
+
+    engine: str = "local"
+    # Runs at a time; 0 for as many as there is room for, or one of the local engine.
+    workers: int = 0
+    hours: float = 24.0  # that a job of SLURM may take before it is queued again
+    retries: int = 2  # of a command that died
+    settings: Mapping[str, Any] = {}  # the engine's own
+
+    @property
+    def is_in_process(self) -> bool:
+        """Whether this process trains the runs itself."""
+        return self.engine == "local" and self.workers <= 1
+
+
+def check_options(options: Options) -> None:
+    """ValueError where runs cannot be trained as it is asked for."""
+    name = options.engine
+    if not importlib.util.find_spec(PACKAGES[name]):
+        raise ValueError(
+            f"--engine={name} needs {PACKAGES[name]}: pip install 'cloc_jax[{name}]'."
+        )
+    if name == "local" and not options.is_in_process:
+        shares(options.workers)
+
+
+def train(
+    plans: Sequence[Plan], folder: pathlib.Path, options: Options
+) -> dict[str, str]:
+    """Trains runs as it is asked for; why some were lost, by name."""
+    if options.is_in_process:
+        train_in_process(plans, folder)
+        return {}
+    works = [Work(plan, folder) for plan in plans]
+    said = folder / COMMANDS
+    console.print(f"what the commands of runs say is in {said}", soft_wrap=True)
+    by_engine = {"slurm": train_on_slurm, "ray": train_on_ray}
+    return by_engine.get(options.engine, train_with_workers)(works, options)
+
+
+# --- runs and their commands ---
+
+
+def has_ended(path: pathlib.Path) -> bool:
+    """Whether a run is finished or has failed."""
+    run = RunFolder(path)
+    with contextlib.suppress(files.Damaged):
+        return run.is_finished() or bool(run.read_failure())
+    return False
+
+
+def is_held(path: pathlib.Path) -> bool:
+    """Whether another process writes into the folder of a run."""
+    if not path.is_dir():
+        return False
+    try:
+        with RunFolder(path).held("sweep"):
+            return False
+    except InUse:
+        return True
 
 
 class Died(Exception):
@@ -127,6 +209,9 @@ def _has_exited(pid: int) -> bool:
         return bool(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
     except ChildProcessError:
         return True  # its exit code was read already
+
+
+# --- this machine ---
 
 
 def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
@@ -231,3 +316,125 @@ def _gpus() -> list[str]:
         listed = [one.strip() for one in os.environ[VISIBLE].split(",")]
         return list(itertools.takewhile(lambda one: one and one[0] != "-", listed))
     return [str(i) for i, _ in enumerate(GPUS.iterdir())] if GPUS.is_dir() else []
+
+
+# --- SLURM ---
+
+
+def make_executor(folder: pathlib.Path, options: Options) -> Any:
+    """Submitit's executor; ValueError where it cannot work as it is asked to."""
+    import submitit  # late: it is optional
+
+    settings = dict(options.settings)
+    cluster = settings.pop("cluster", None)
+    executor = submitit.AutoExecutor(
+        folder, cluster=cluster, slurm_max_num_timeout=options.retries
+    )
+    if executor.cluster == "local" and cluster != "local":
+        raise ValueError(
+            "--engine=slurm found no sbatch on this machine; start it where jobs are "
+            "submitted, or add --option=cluster=local to try it here."
+        )
+    minutes = max(1, round(options.hours * 60))
+    try:
+        executor.update_parameters(name="cloc_jax", timeout_min=minutes)
+        if options.workers and executor.cluster == "slurm":
+            executor.update_parameters(slurm_array_parallelism=options.workers)
+        executor.update_parameters(**settings)
+    except (NameError, TypeError) as error:
+        raise ValueError(
+            f"--option is {settings}, which submitit does not take: {error}"
+        ) from None
+    return executor
+
+
+def train_on_slurm(works: Sequence[Work], options: Options) -> dict[str, str]:
+    """Runs commands in job arrays; why runs were lost, by name."""
+    executor = make_executor(works[0].config.parent / "slurm", options)
+    waiting = [(work, 1) for work in works]
+    busy: list[tuple[Any, Work, int]] = []
+    lost: dict[str, str] = {}
+    try:
+        while waiting or busy:
+            if waiting:
+                with executor.batch():
+                    busy += [(executor.submit(work), work, n) for work, n in waiting]
+            waiting = []
+            time.sleep(JOBS_SECONDS)
+            ended = [one for one in busy if one[0].done()]
+            busy = [one for one in busy if one not in ended]
+            for job, work, number in ended:
+                if has_ended(work.run):
+                    continue
+                why = f"its job {job.job_id} {job.state.lower()}"
+                lost[work.run.name] = f"{why} in {number} attempts"
+                console.print(f"{work.run.name}: {why} (attempt {number})")
+                if number <= options.retries:
+                    waiting.append((work, number + 1))
+            if ended:
+                left = len(waiting) + len(busy)
+                console.print(f"{len(works) - left} of {len(works)} runs have ended")
+    finally:
+        for job, _, _ in busy:
+            job.cancel()
+    return lost
+
+
+# --- Ray ---
+
+
+def train_one(work: Work) -> None:
+    """What Ray runs on one of its machines; saves the run when it is cancelled."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        work.stop()
+        raise
+
+
+def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
+    """Runs commands on a Ray cluster; why runs were lost, by name."""
+    import ray  # late: it is optional, and takes seconds
+
+    settings = dict(options.settings)
+    address = settings.pop("address", None)
+    carried = {k: v for k, v in os.environ.items() if CARRIED.match(k)}
+    given: dict[str, Any] = {
+        "num_cpus": 1,
+        "max_retries": options.retries,
+        "retry_exceptions": [Died],
+        "runtime_env": {"env_vars": carried | {"PYTHONPATH": PACKAGE}},
+    }
+    try:
+        remote = ray.remote(train_one).options(**(given | settings))
+        # With None it joins the cluster that RAY_ADDRESS names, or starts one.
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise ValueError(f"no Ray cluster answers at {address}: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"--option is {settings}, which Ray does not take: {error}"
+        ) from None
+    waiting, busy = list(works), dict[Any, str]()
+    lost: dict[str, str] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < (options.workers or math.inf):
+                work = waiting.pop(0)
+                busy[remote.remote(work)] = work.run.name
+            for task in ray.wait(list(busy))[0]:
+                name = busy.pop(task)
+                try:
+                    ray.get(task)
+                except ray.exceptions.RayTaskError as error:
+                    lost[name] = f"{error.cause} in {options.retries + 1} attempts"
+                except ray.exceptions.RayError as error:
+                    lost[name] = f"Ray lost its worker ({type(error).__name__})"
+                left = len(waiting) + len(busy)
+                console.print(f"{len(works) - left} of {len(works)} runs have ended")
+    finally:
+        for task in busy:
+            ray.cancel(task)
+        ray.wait(list(busy), num_returns=len(busy), timeout=GRACE_SECONDS)
+        ray.shutdown()
+    return lost

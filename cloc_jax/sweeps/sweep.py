@@ -6,39 +6,34 @@ where it was interrupted. The summary has means over seeds and folds, as JSON, C
 table.
 """
 
-import importlib.util
+import contextlib
+import copy
+import itertools
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
+from ml_collections.config_flags import config_path
 from rich.table import Table
 
+from cloc_jax.config import check_settings
+from cloc_jax.data import datasets
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
 from cloc_jax.scoring.results import Spread, Summary, SummaryCell, SummaryRun
 from cloc_jax.sweeps import choice, executors
-from cloc_jax.sweeps.plan import (
-    FOLD,
-    SEED,
-    Options,
-    Plan,
-    check_plans,
-    combinations,
-    describe,
-    folds_of,
-    is_finished,
-    plan_runs,
-)
+from cloc_jax.sweeps.executors import Options, Plan
 
+SEED, FOLD = "seed", "data.fold"
 LOCAL = Options()
 LISTED = "sweep.json"
 # What lies beside runs; the last are of `tables`, which are there without any run.
 BESIDE = {"trunk", executors.COMMANDS, "summaries", "tables.md"}
-PACKAGES = {"local": "cloc_jax", "slurm": "submitit", "ray": "ray"}  # by engine
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")
 SCORES = ("accuracy", "mae", "qwk")
@@ -46,30 +41,36 @@ MORE_SCORES = ("one_off_accuracy", "macro_mae", "nll")  # to choose by
 Scores = dict[str, float | None]
 
 
+class Setting(NamedTuple):
+    """One of the settings that are compared."""
+
+    name: str
+    overrides: Mapping[str, Any]  # of the configuration, by dotted name
+
+
 def sweep(
     config: ConfigDict,
     folder: pathlib.Path,
+    settings: Sequence[Setting],
     *,
-    vary: Sequence[str],
     seeds: int,
     folds: str = "",
     options: Options = LOCAL,
     choose: str = "",
 ) -> Summary:
-    """Trains every combination of settings and seeds and writes a summary.
+    """Trains every setting with every seed and writes a summary.
 
     Args:
       config: what all runs have in common.
       folder: of the sweep; each run has its own below it.
-      vary: settings and their values, each as "method.cloc.weight=0.5;1;2".
-      seeds: runs per combination, with seeds from config.seed on.
+      settings: what is compared.
+      seeds: runs per setting, with seeds from config.seed on.
       folds: of the dataset, as "all" or "0,3", each with every seed; "" for the
         configured one alone.
       options: where and how the runs are trained.
       choose: a score of the validation data by which settings are ranked; the summary
         then says nothing of the test data, and the best one becomes a configuration.
     """
-    settings = combinations(vary)
     if choose:
         choice.check(choose, settings, config.data.critical)
     chosen = folds_of(config.data.name, folds)
@@ -84,8 +85,115 @@ def sweep(
     _show(found, choose)
     console.print(f"written to {folder / 'summary.json'}", soft_wrap=True)
     if choose:
-        choice.write_config(folder, found.cells[0], choose, config)
+        _write_choice(folder, found.cells[0], choose, config)
     return found
+
+
+# --- the runs: a configuration for each setting, fold and seed ---
+
+
+def plan_runs(
+    config: ConfigDict,
+    settings: Sequence[Setting],
+    *,
+    seeds: int,
+    folds: Sequence[int] = (),
+) -> list[Plan]:
+    """Every setting with every fold and seed, all of them checked.
+
+    Args:
+      config: what all runs have in common; seeds count from its own.
+      settings: what is compared.
+      seeds: runs per setting and fold.
+      folds: of the dataset; () for the configured one.
+    """
+    plans = []
+    repeats = itertools.product(
+        settings, list(folds) or [-1], range(config.seed, config.seed + seeds)
+    )
+    for setting, fold, seed in repeats:
+        overrides = dict(setting.overrides)
+        if folds:
+            overrides[FOLD] = fold
+        overrides[SEED] = seed
+        own = changed(config, overrides)
+        check_settings(own)
+        name = run_name(setting.name, seed, fold if folds else None)
+        plans.append(Plan(name, setting.name, overrides, own))
+    if len({p.name for p in plans}) < len(plans):
+        raise ValueError("two of the runs are the same; give each value once.")
+    return plans
+
+
+def check_plans(plans: Sequence[Plan]) -> None:
+    """ValueError where one of the runs could not be trained as it is set."""
+    from cloc_jax.runtime import sharding  # late: it loads JAX
+    from cloc_jax.training import assembly, encoder
+
+    checked: set[str] = set()
+    for plan in plans:
+        config = copy.deepcopy(plan.config)
+        config.seed = config.data.permute = 0
+        if (setting := config.to_json(sort_keys=True)) in checked:
+            continue
+        checked.add(setting)
+        try:
+            dataset = assembly.build_dataset(config)
+            parts = assembly.check(encoder.resolve(config), dataset)
+            sharding.check_batch(config.train.batch_size, parts.mesh)
+        except ValueError as error:
+            raise ValueError(f"run {plan.name}: {error}") from None
+
+
+def run_name(setting: str, seed: int, fold: int | None = None) -> str:
+    """The name of the folder of a run."""
+    parts = [setting, "" if fold is None else f"fold={fold}", f"seed={seed}"]
+    return re.sub(r"[^\w.=,>|-]+", "_", ",".join(filter(None, parts))).strip("_")
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """Settings in one line."""
+    return "  ".join(f"{k}={v}" for k, v in settings.items()) or "(as configured)"
+
+
+def changed(config: ConfigDict, overrides: Mapping[str, Any]) -> ConfigDict:
+    """The configuration with fields set by their dotted names."""
+    own = copy.deepcopy(config)
+    for name, value in overrides.items():
+        set_value(own, name, value)
+    return own
+
+
+def set_value(config: ConfigDict, name: str, value: Any) -> None:
+    """Sets a field by its dotted name; ValueError where the schema forbids it.
+
+    What looks like a number may be text, and true a boolean.
+    """
+    try:
+        kind = config_path.get_type(name, config)
+        if kind is bool and str(value).lower() in ("true", "false"):
+            value = str(value).lower() == "true"
+        config_path.set_value(name, config, str(value) if kind is str else value)
+    except (KeyError, AttributeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{name} cannot be set to {value!r}, which cloc_jax/config.py does not "
+            f"allow: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def folds_of(dataset: str, text: str) -> list[int]:
+    """The folds that `text` names, "all" or "0,3"; [] where it is empty."""
+    if not text:
+        return []
+    layout = datasets.LAYOUTS.get(dataset)
+    known = [str(fold) for fold in range(layout.folds if layout else 0)]
+    words = known if text == "all" else [word.strip() for word in text.split(",")]
+    if not known or not set(words) <= set(known):
+        there = (
+            f"folds 0 to {known[-1]}; write all, or some of them" if known else "none"
+        )
+        raise ValueError(f"--folds is {text}, but the dataset {dataset!r} has {there}.")
+    return [int(word) for word in words]
 
 
 # --- training ---
@@ -107,7 +215,7 @@ def train_runs(
       is_open: whether the folder may hold further runs than these, and it is no error
         that none of these could be trained.
     """
-    check_options(options)
+    executors.check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]
     if options.is_in_process and not is_open:
         check_plans(waiting)  # before anything is made; commands check their own runs
@@ -116,7 +224,7 @@ def train_runs(
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
     for plan in waiting:
         RunFolder(folder / plan.name).failed.unlink(missing_ok=True)  # tried again
-    lost = _train(waiting, folder, options) if waiting else {}
+    lost = executors.train(waiting, folder, options) if waiting else {}
     failed = {}
     for plan in waiting:
         run = RunFolder(folder / plan.name)
@@ -133,40 +241,6 @@ def train_runs(
             f"{next(iter(failed.values()))}"
         )
     return failed
-
-
-def check_options(options: Options) -> None:
-    """ValueError where runs cannot be trained as it is asked for."""
-    name = options.engine
-    if name not in PACKAGES:
-        raise ValueError(f"--engine is {name!r}; use one of {', '.join(PACKAGES)}.")
-    if not importlib.util.find_spec(PACKAGES[name]):
-        raise ValueError(
-            f"--engine={name} needs {PACKAGES[name]}: pip install 'cloc_jax[{name}]'."
-        )
-    if name == "local" and not options.is_in_process:
-        executors.shares(options.workers)
-
-
-def _train(
-    plans: Sequence[Plan], folder: pathlib.Path, options: Options
-) -> dict[str, str]:
-    """Trains runs as it is asked for; why some were lost, by name."""
-    if options.is_in_process:
-        executors.train_in_process(plans, folder)
-        return {}
-    works = [executors.Work(plan, folder) for plan in plans]
-    said = folder / executors.COMMANDS
-    console.print(f"what the commands of runs say is in {said}", soft_wrap=True)
-    if options.engine == "slurm":
-        from cloc_jax.sweeps import slurm
-
-        return slurm.train_on_slurm(works, options)
-    if options.engine == "ray":
-        from cloc_jax.sweeps import ray
-
-        return ray.train_on_ray(works, options)
-    return executors.train_with_workers(works, options)
 
 
 def list_runs(
@@ -206,6 +280,13 @@ def check_same(folder: pathlib.Path, plan: Plan) -> None:
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
     run.check_settings(before, now)
+
+
+def is_finished(folder: pathlib.Path, plan: Plan) -> bool:
+    """Whether a run has been trained and scored, and its results are whole."""
+    with contextlib.suppress(files.Damaged):
+        return RunFolder(folder / plan.name).is_finished()
+    return False
 
 
 # --- the summary ---
@@ -308,3 +389,17 @@ def _show(summary: Summary, choose: str) -> None:
         found = [str(scores.get(name, "")) for name in columns]
         table.add_row(describe(cell.settings), str(len(cell.runs)), *found)
     console.print(table)
+
+
+def _write_choice(
+    folder: pathlib.Path, chosen: SummaryCell, choose: str, config: ConfigDict
+) -> None:
+    """Writes the configuration of a choice and prints how to use it."""
+    path = folder / "chosen.json"
+    files.write_sealed(path, changed(config, chosen.settings).to_dict())
+    score = chosen.val[choose]
+    console.print(
+        f"Chosen by validation {choose}, {score} over {score.count} runs: "
+        f"{describe(chosen.settings)}\n  python launch.py --config={path}",
+        soft_wrap=True,
+    )

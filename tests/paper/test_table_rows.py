@@ -148,7 +148,6 @@ def test_settings_of_all_of_one_dataset_and_of_one_method():
         ({"changes": ["synthetic:train.batch=8"]}, 'no field "batch"'),
         ({"changes": ["synthetic/ce:train.batch=8"]}, "train.batch cannot be set"),
         ({"roots": ["moon=x"]}, "'moon:data.root=x' sets nothing"),
-        ({"seeds": 0}, "--seeds is 0"),
         ({"data": ["koa"], "roots": ["koa=none"]}, "there is no such folder"),
     ],
 )

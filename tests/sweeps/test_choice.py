@@ -7,10 +7,11 @@ from finished_runs import run_results
 from tiny_runs import tiny
 
 from cloc_jax.cli import command_line
+from cloc_jax.cli.studies import combinations
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
 from cloc_jax.sweeps import choice, sweep
-from cloc_jax.sweeps.plan import combinations, plan_runs
+from cloc_jax.sweeps.sweep import plan_runs
 
 VARY = ["method.name=ce;sord", "optimizer.learning_rate=0.001;0.01"]
 # Mean validation accuracy of the four settings; test accuracy ranks them otherwise.
@@ -60,7 +61,7 @@ def scores(accuracy):
 
 def swept(folder, choose):
     config = tiny(data__root="somewhere")
-    return sweep.sweep(config, folder, vary=VARY, seeds=2, choose=choose)
+    return sweep.sweep(config, folder, combinations(VARY), seeds=2, choose=choose)
 
 
 @pytest.mark.parametrize("score", ["accuracy", "mae", "error 1|2"])
@@ -118,5 +119,6 @@ def test_a_setting_with_a_run_missing_is_not_chosen(played):
 )
 def test_refused(vary, choose, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        sweep.sweep(tiny(), tmp_path / "s", vary=vary, seeds=1, choose=choose)
+        settings = combinations(vary)
+        sweep.sweep(tiny(), tmp_path / "s", settings, seeds=1, choose=choose)
     assert not (tmp_path / "s").exists()

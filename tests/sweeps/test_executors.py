@@ -14,9 +14,8 @@ from ml_collections import ConfigDict
 
 from cloc_jax.runtime import environment, files
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.sweeps import executors, slurm, sweep
-from cloc_jax.sweeps.executors import Died, Work
-from cloc_jax.sweeps.plan import Options, Plan
+from cloc_jax.sweeps import executors, sweep
+from cloc_jax.sweeps.executors import Died, Options, Plan, Work
 
 # In place of launch.py: does what its configuration says, attempt by attempt.
 PLAYED = """
@@ -249,7 +248,6 @@ def test_every_core_and_gpu_is_in_one_share(machine, monkeypatch):
     [
         (2, 0, Options(workers=3), "may use 2 cores; use that many at most"),
         (64, 2, Options(workers=3), "may use 2 GPUs; .* or JAX_PLATFORMS=cpu"),
-        (2, 0, Options("cloud"), "--engine is 'cloud'; use one of local, slurm, ray"),
     ],
 )
 def test_nothing_is_made_where_there_is_no_room(
@@ -267,13 +265,13 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="--workers needs Linux"):
             executors.shares(2)
     with monkeypatch.context() as patched:
-        patched.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+        patched.setattr(executors.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"pip install 'cloc_jax\[ray\]'"):
-            sweep.check_options(Options("ray"))
+            executors.check_options(Options("ray"))
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))  # no sbatch
     with pytest.raises(ValueError, match="found no sbatch"):
-        slurm.make_executor(tmp_path, Options("slurm"))
+        executors.make_executor(tmp_path, Options("slurm"))
     wrong = Options("slurm", settings={"cluster": "local", "colour": "red"})
     with pytest.raises(ValueError, match="which submitit does not take"):
-        slurm.make_executor(tmp_path, wrong)
+        executors.make_executor(tmp_path, wrong)

@@ -11,12 +11,13 @@ import pytest
 from damage import flip
 from tiny_runs import clean, tiny
 
+from cloc_jax.cli.studies import combinations
 from cloc_jax.report import evaluation
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring.results import Summary
-from cloc_jax.sweeps import executors, plan, sweep
-from cloc_jax.sweeps.plan import Setting, plan_runs
+from cloc_jax.sweeps import executors, sweep
+from cloc_jax.sweeps.sweep import Setting, plan_runs
 
 MARGINS = "method.cloc.margins=0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
 
@@ -40,7 +41,7 @@ def frozen(**changes):
 def swept(place):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(place / "cache"))
-        return sweep.sweep(frozen(), place / "runs", vary=[MARGINS], seeds=2)
+        return sweep.sweep(frozen(), place / "runs", combinations([MARGINS]), seeds=2)
 
 
 def history(folder):
@@ -102,7 +103,7 @@ def test_only_unfinished_runs_are_made_again(swept, place, tmp_path, monkeypatch
     shutil.rmtree(copy / "margins=0.3,seed=0")
     (copy / "margins=0.3,seed=1" / "metrics.json").unlink()
     for _ in range(2):  # and nothing the second time
-        assert sweep.sweep(frozen(), copy, vary=[MARGINS], seeds=2) == swept
+        assert sweep.sweep(frozen(), copy, combinations([MARGINS]), seeds=2) == swept
         monkeypatch.setattr(evaluation, "complete_run", None)
 
 
@@ -116,7 +117,6 @@ def test_only_unfinished_runs_are_made_again(swept, place, tmp_path, monkeypatch
         (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
         (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
-        ([], 0, "--seeds is 0"),
         (["optimizer.name=adam;flop"], 2, "run name=flop,seed=0: optimizer.name is"),
         (["train.batch_size=8;64"], 1, "run batch_size=64,seed=0: train.batch_size is"),
         (["head.classifier=layers;tree"], 1, "head.classifier is 'tree'"),
@@ -128,7 +128,7 @@ def test_all_runs_are_checked_before_the_first(
 ):
     monkeypatch.setattr(evaluation, "complete_run", None)
     with pytest.raises(ValueError, match=message):
-        sweep.sweep(clean(), tmp_path / "runs", vary=vary, seeds=seeds)
+        sweep.sweep(clean(), tmp_path / "runs", combinations(vary), seeds=seeds)
     assert not list(tmp_path.iterdir())
 
 
@@ -144,7 +144,7 @@ def test_all_runs_are_checked_before_the_first(
 )
 def test_values_are_of_their_field_s_type(name, value, wanted):
     config = tiny()
-    plan.set_value(config, name, value)
+    sweep.set_value(config, name, value)
     found = config.to_dict()
     for part in name.split("."):
         found = found[part]
@@ -183,17 +183,17 @@ def test_tables_add_runs_to_a_folder_and_sweeps_do_not(tmp_path):
 def test_folds_are_repeats_like_seeds():
     config = frozen()
     config.data.name = "hid"
-    folds = plan.folds_of("hid", "all")
-    settings = plan.combinations(["method.cloc.weight=1;2"])
+    folds = sweep.folds_of("hid", "all")
+    settings = combinations(["method.cloc.weight=1;2"])
     plans = plan_runs(config, settings, seeds=2, folds=folds)
     assert len(plans) == 2 * 5 * 2
     assert {p.config.data.fold for p in plans} == set(range(5))
     assert plans[0].name == "weight=1,fold=0,seed=0"
     assert plans[0].overrides == {"method.cloc.weight": 1, "data.fold": 0, "seed": 0}
-    assert plan.folds_of("hid", "0,3") == [0, 3] and plan.folds_of("koa", "") == []
+    assert sweep.folds_of("hid", "0,3") == [0, 3] and sweep.folds_of("koa", "") == []
     for dataset, text in (("koa", "all"), ("hid", "5"), ("hid", "some")):
         with pytest.raises(ValueError, match=f"--folds is {text}, but"):
-            plan.folds_of(dataset, text)
+            sweep.folds_of(dataset, text)
 
 
 def test_settings_of_other_methods_do_not_make_another_run(tmp_path):
@@ -211,12 +211,12 @@ def test_finished_runs_keep_no_checkpoints_and_results_can_be_made_again(
     tmp_path, capsys
 ):
     config = tiny(method__name="ce")
-    first = sweep.sweep(config, tmp_path, vary=[], seeds=1)
+    first = sweep.sweep(config, tmp_path, [Setting("", {})], seeds=1)
     run = RunFolder(tmp_path / "seed=0")
     assert not any(run.checkpoints.iterdir())
     flip(run.metrics, 40)
     capsys.readouterr()
-    assert sweep.sweep(config, tmp_path, vary=[], seeds=1) == first
+    assert sweep.sweep(config, tmp_path, [Setting("", {})], seeds=1) == first
     shown = capsys.readouterr().out
     assert "is damaged" in shown and "epoch" not in shown  # nothing is trained again
 
@@ -230,7 +230,7 @@ def test_a_full_disk_ends_the_sweep(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluation, "complete_run", complete_run)
     with pytest.raises(OSError, match=r"No space left.*checkpoints/1"):
-        sweep.sweep(tiny(method__name="ce"), tmp_path, vary=[], seeds=3)
+        sweep.sweep(tiny(method__name="ce"), tmp_path, [Setting("", {})], seeds=3)
     assert tried == ["seed=0"]
 
 
