@@ -15,8 +15,8 @@ from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.data.inspection import Alike, Graded, Inspection
 from cloc_jax.data.layouts.listing import count_of
 from cloc_jax.data.source import Source
-from cloc_jax.report import figures
-from cloc_jax.report.figures import Picture, Row, style
+from cloc_jax.report.figures import style
+from cloc_jax.report.figures.contact_sheet import Picture, Row, sheet
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console, print_dataset, track
 from cloc_jax.training import assembly
@@ -174,14 +174,14 @@ def draw_odd(
             pictures = [picture(image, how) for image in group.images[:COLUMNS]]
             rows.append(Row(kind, pictures))
     if rows:
-        sheet = figures.sheet(
+        drawn = sheet(
             rows,
             COLOURS,
             title=f"{name}: images that look odd",
             note=f"{len(rows)} of {len(odd)}; check.json names all",
             front_heading="what",
         )
-        figures.save(sheet, path)
+        style.save(drawn, path)
     return bool(rows)
 
 

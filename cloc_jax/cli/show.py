@@ -11,9 +11,8 @@ from ml_collections import ConfigDict
 from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, augmented
-from cloc_jax.report import figures
-from cloc_jax.report.figures import Picture, Row
-from cloc_jax.report.figures.style import rank_colours, thinned
+from cloc_jax.report.figures import style
+from cloc_jax.report.figures.contact_sheet import Picture, Row, sheet
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console, print_dataset
 from cloc_jax.runtime.errors import printable
@@ -40,15 +39,15 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
     strengths = augmentation(config)._asdict()
     said = ", ".join(f"{name} {value:g}" for name, value in strengths.items() if value)
     path = files.unused_path(folder / "images.png")
-    colours = rank_colours(len(dataset.ranks))
-    sheet = figures.sheet(
+    colours = style.rank_colours(len(dataset.ranks))
+    drawn = sheet(
         _rows(dataset, draw, config.seed),
         dict(zip(dataset.ranks, colours, strict=True)),
         title=f"{config.data.name}, {config.method.name}: images",
         note=said if draw else "without augmentation",
         headings=("as evaluated", "as training may see it") if draw else ("", ""),
     )
-    figures.save(sheet, path)
+    style.save(drawn, path)
     console.print(f"picture  {path}", soft_wrap=True)
     console.print("  another --config.seed shows others")
     return path
@@ -67,7 +66,7 @@ def _rows(dataset: Dataset, draw: Draw | None, seed: int) -> list[Row]:
     """Some images of each rank: in a row alone and its views, or side by side."""
     train = dataset.splits["train"]
     present = np.unique(train.labels).tolist()
-    shown = [present[i] for i in thinned(len(present), MOST_ROWS)]
+    shown = [present[i] for i in style.thinned(len(present), MOST_ROWS)]
     if len(shown) < len(dataset.ranks):
         console.print(f"  the picture has {len(shown)} of {len(dataset.ranks)} ranks")
     each = min(max(MOST_ROWS // len(shown), 1), MOST_OF_A_RANK)

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from cloc_jax.paper import claims, studies
 from cloc_jax.paper.studies import Evidence, Study
-from cloc_jax.report import figures
+from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
@@ -136,7 +136,7 @@ def control(
     study = _analyse(
         measured, at, ranks, studies.about(first), is_biased=bool(config.data.relabel)
     )
-    studies.finish(folder, "control", study, first, figures.control)
+    studies.finish(folder, "control", study, first, pictures.control)
     return study
 
 

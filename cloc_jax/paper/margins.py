@@ -29,7 +29,7 @@ from cloc_jax.data.source import KeptFeatures
 from cloc_jax.paper import studies
 from cloc_jax.paper.claims import FAILS, HOLDS, OPEN
 from cloc_jax.paper.studies import Evidence, Study
-from cloc_jax.report import figures
+from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
 from cloc_jax.sweeps.executors import Options
@@ -118,7 +118,7 @@ def study_margins(
         gaps=np.diff(drawn_knees.centres()) if is_drawn else np.zeros(0),
         about=studies.about(first),
     )
-    studies.finish(folder, "margins", study, first, figures.margin_study)
+    studies.finish(folder, "margins", study, first, pictures.margin_study)
     return study
 
 
@@ -366,7 +366,7 @@ def collapse(
         columns=("Setting", "Epochs", "Margins at the end", "Runs that collapsed"),
         rows=tuple(rows),
     )
-    studies.finish(folder, "collapse", study, first, figures.collapse)
+    studies.finish(folder, "collapse", study, first, pictures.collapse)
     return study
 
 

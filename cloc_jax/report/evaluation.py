@@ -16,7 +16,8 @@ from PIL import Image
 from cloc_jax.config import saved_config
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Subset
-from cloc_jax.report import figures, html_page, view
+from cloc_jax.report import html_page, view
+from cloc_jax.report.figures import runs, style
 from cloc_jax.runtime import errors, files, processes
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
@@ -150,11 +151,11 @@ def draw(
         some = _drawn(len(labels))
         mapped[split] = vectors[some], labels[some]
     for name, figure in (
-        ("confusion", figures.confusion_figure(counts, ranks, results.critical)),
-        ("embedding", figures.embedding_figure(mapped, ranks)),
-        ("similarity", figures.similarity_figure(cosines, ranks)),
+        ("confusion", runs.confusion_figure(counts, ranks, results.critical)),
+        ("embedding", runs.embedding_figure(mapped, ranks)),
+        ("similarity", runs.similarity_figure(cosines, ranks)),
     ):
-        figures.save(figure, folder / f"{name}.png")
+        style.save(figure, folder / f"{name}.png")
 
 
 def _drawn(count: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from tiny_runs import tiny
 
 from cloc_jax.cli import show
 from cloc_jax.data.source import Source
-from cloc_jax.report import figures
+from cloc_jax.report.figures import style
 from cloc_jax.training import encoder
 from cloc_jax.training.assembly import build_dataset
 
@@ -21,8 +21,8 @@ def drawn(monkeypatch):
     def sheet(rows, colours, **texts):
         made.append((rows, list(colours), texts))
 
-    monkeypatch.setattr(figures, "sheet", sheet)
-    monkeypatch.setattr(figures, "save", lambda _, path: path.write_text("a picture"))
+    monkeypatch.setattr(show, "sheet", sheet)
+    monkeypatch.setattr(style, "save", lambda _, path: path.write_text("a picture"))
     return made
 
 

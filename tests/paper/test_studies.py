@@ -7,8 +7,8 @@ from PIL import Image
 from tiny_runs import clean
 
 from cloc_jax.config import default_config
-from cloc_jax.paper import claims, control, margins, studies
-from cloc_jax.report import figures
+from cloc_jax.paper import claims, control, margins, published, studies
+from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime import files
 from cloc_jax.sweeps import executors, sweep
 
@@ -69,7 +69,7 @@ def test_two_boundaries_are_judged_apart(tmp_path):
     rates = study.settings["learned"].scores
     assert 0 < rates["2|3 crossing_rate"].mean < rates["1|2 crossing_rate"].mean
     assert study.sentence.count("Raising the margin") == 2
-    figures.control(tmp_path / "control.png", files.to_plain(study))
+    pictures.control(tmp_path / "control.png", files.to_plain(study))
     with Image.open(tmp_path / "control.png") as picture:
         assert picture.height > 1.3 * picture.width  # a row of panels each
 
@@ -125,7 +125,7 @@ def test_evidence_of_control(tmp_path, is_biased, expected):
     study = analysed(tmp_path, shares, is_biased=is_biased)
     found = {one.claim: (one.tried, one.verdict) for one in study.evidence}
     assert found == expected
-    assert set(expected) <= set(claims.CLAIMS)
+    assert set(expected) <= set(published.claims())
     crossed = next(one for one in study.evidence if one.claim.endswith("crossings"))
     rates = [s.scores["1|2 crossing_rate"] for s in study.settings.values()]
     assert crossed.found.startswith(f"{rates[0].mean:.3f} → {rates[1].mean:.3f}, diff")
@@ -242,7 +242,7 @@ def test_margins_that_follow_the_labels():
     assert (differ.claim, differ.verdict) == ("margins_differ", "holds")
     # Three boundaries are too few for a rank correlation that is sure.
     assert (separability.claim, separability.verdict) == ("separability", "not shown")
-    assert {one.claim for one in study.evidence} <= set(claims.CLAIMS)
+    assert {one.claim for one in study.evidence} <= set(published.claims())
     assert files.from_plain(margins.MarginStudy, files.to_plain(study)) == (study)
 
 

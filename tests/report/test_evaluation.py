@@ -18,7 +18,7 @@ def test_the_maps_of_many_embeddings_have_some(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(evaluation, "MOST_DRAWN", 50)
     monkeypatch.setattr(
-        "cloc_jax.report.figures.embedding_figure",
+        "cloc_jax.report.figures.runs.embedding_figure",
         lambda splits, ranks: drawn.append(splits) or Figure(),
     )
     vectors = np.arange(120.0).reshape(60, 2)

@@ -10,8 +10,7 @@ import pytest
 from drawn_figures import assert_nothing_cut_off, overlapping, words
 from PIL import Image
 
-from cloc_jax.report import figures
-from cloc_jax.report.figures import runs, style
+from cloc_jax.report.figures import contact_sheet, runs, style
 from cloc_jax.scoring import metrics
 
 AGES = [
@@ -52,7 +51,7 @@ def counts(ranks):
 def test_confusion_fits(name):
     ranks = RANKS[name]
     critical = [metrics.boundary_names(ranks)[0]]
-    figure = figures.confusion_figure(counts(ranks), ranks, critical)
+    figure = runs.confusion_figure(counts(ranks), ranks, critical)
     assert_nothing_cut_off(figure)
     axes = figure.axes[0]
     assert not overlapping(axes.get_yticklabels())
@@ -61,7 +60,7 @@ def test_confusion_fits(name):
 
 
 def test_confusion_shows_counts_and_shares_of_the_true_rank():
-    figure = figures.confusion_figure([[3, 1], [0, 8]], ["a", "b"])
+    figure = runs.confusion_figure([[3, 1], [0, 8]], ["a", "b"])
     assert {"3\n75.0%", "1\n25.0%", "8\n100%"} <= set(words(figure))
     axes = figure.axes[0]
     np.testing.assert_allclose(axes.images[0].get_array(), [[0.75, 0.25], [0, 1]])
@@ -73,8 +72,8 @@ def test_confusion_shows_counts_and_shares_of_the_true_rank():
 
 def test_confusion_marks_critical_boundaries():
     ranks = list("01234")
-    plain = figures.confusion_figure(counts(ranks), ranks)
-    marked = figures.confusion_figure(counts(ranks), ranks, ["1|2"])
+    plain = runs.confusion_figure(counts(ranks), ranks)
+    marked = runs.confusion_figure(counts(ranks), ranks, ["1|2"])
     lines = [
         line for line in marked.axes[0].lines if line.get_color() == style.VERMILION
     ]
@@ -85,7 +84,7 @@ def test_confusion_marks_critical_boundaries():
 
 
 def test_confusion_of_an_empty_row():
-    figure = figures.confusion_figure([[0, 0], [1, 1]], "ab")
+    figure = runs.confusion_figure([[0, 0], [1, 1]], "ab")
     assert np.all(np.isfinite(figure.axes[0].images[0].get_array()))
 
 
@@ -94,7 +93,7 @@ def test_similarity_fits(name):
     ranks = RANKS.get(name) or [f"{5 * i} to {5 * i + 4} years" for i in range(20)]
     count = len(ranks)
     cosines = np.cos(np.subtract.outer(np.arange(count), np.arange(count)) / 3.0)
-    figure = figures.similarity_figure(cosines, ranks)
+    figure = runs.similarity_figure(cosines, ranks)
     assert_nothing_cut_off(figure)
     axes = figure.axes[0]
     assert not overlapping(axes.get_yticklabels())
@@ -104,7 +103,7 @@ def test_similarity_fits(name):
 
 def test_similarity_writes_the_cosines_in_a_legible_colour():
     cosines = [[0.9, -0.001, np.nan], [-0.4, 0.7, 0.1], [np.nan, 0.1, np.nan]]
-    figure = figures.similarity_figure(cosines, "abc")
+    figure = runs.similarity_figure(cosines, "abc")
     axes = figure.axes[0]
     cells = {text.get_position(): text for text in axes.texts}
     assert cells[0, 0].get_text() == "0.90" and cells[1, 0].get_text() == "0.00"
@@ -121,7 +120,7 @@ def test_similarity_writes_the_cosines_in_a_legible_colour():
 
 def test_similarity_of_alike_or_unknown_ranks():
     for cosines in (np.full((2, 2), 0.99), np.full((2, 2), np.nan)):
-        figure = figures.similarity_figure(cosines, "ab")
+        figure = runs.similarity_figure(cosines, "ab")
         low, high = figure.axes[0].images[0].get_clim()
         assert high - low > 0.05  # no scale of rounding errors
 
@@ -142,7 +141,7 @@ def test_embedding_by_umap_repeats(tmp_path):
         "val": (embeddings[:80], labels[:80]),
         "test": (embeddings[80:], labels[80:]),
     }
-    first, second = (figures.embedding_figure(splits, AGES) for _ in range(2))
+    first, second = (runs.embedding_figure(splits, AGES) for _ in range(2))
     assert_nothing_cut_off(first)
     assert "Embeddings by UMAP and PCA" in words(first)
     assert {"val: 80 images", "test: 120 images", *AGES} <= set(words(first))
@@ -152,7 +151,7 @@ def test_embedding_by_umap_repeats(tmp_path):
     assert path.shape[1] == 2
     assert "tensorflow" not in sys.modules
 
-    figures.save(first, tmp_path / "map.png")
+    style.save(first, tmp_path / "map.png")
     with Image.open(tmp_path / "map.png") as image:
         assert image.format == "PNG"
 
@@ -183,7 +182,7 @@ def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
 @pytest.mark.parametrize("count", [1, 2, 99])
 def test_few_embeddings_are_shown_by_pca(count):
     splits = {"test": ordered_embeddings(count, 5)}
-    figure = figures.embedding_figure(splits, list("01234"))
+    figure = runs.embedding_figure(splits, list("01234"))
     assert_nothing_cut_off(figure)
     assert "Embeddings by PCA (too few or too alike for UMAP)" in words(figure)
     assert len(figure.axes) == 2  # one map and the bar
@@ -191,7 +190,7 @@ def test_few_embeddings_are_shown_by_pca(count):
 
 def test_collapsed_embeddings_are_shown_by_pca():
     splits = {"test": (np.ones((200, 8)), np.arange(200) % 5)}
-    figure = figures.embedding_figure(splits, "01234")
+    figure = runs.embedding_figure(splits, "01234")
     assert "Embeddings by PCA (too few or too alike for UMAP)" in words(figure)
 
 
@@ -217,7 +216,7 @@ def test_embedding_maps_splits_together_and_shows_them_apart(mapped, name):
         name: (embeddings[splits == name], labels[splits == name])
         for name in ("train", "test")
     }
-    figure = figures.embedding_figure(by_name, ranks)
+    figure = runs.embedding_figure(by_name, ranks)
     assert_nothing_cut_off(figure)
     assert len(mapped) == 1 and len(mapped[0]) == 200
     grid = figure.axes[:4]  # UMAP above PCA, train left of test
@@ -271,10 +270,10 @@ def pictures(ranks, shape=(20, 20, 1), columns=4, rows=2, captions=1):
             name = f"train/{rank}/a rather long name of a file {row}.png"
             images = rng.integers(0, 256, (columns, *shape), dtype=np.uint8)
             some = [
-                figures.Picture(image, name if i < captions else "")
+                contact_sheet.Picture(image, name if i < captions else "")
                 for i, image in enumerate(images)
             ]
-            made.append(figures.Row(rank, some))
+            made.append(contact_sheet.Row(rank, some))
     return made
 
 
@@ -299,7 +298,7 @@ def assert_apart(axes):
 )
 def test_sheet_fits(name, shape, captions):
     ranks = RANKS[name]
-    figure = figures.sheet(
+    figure = contact_sheet.sheet(
         pictures(ranks, shape, columns=3, captions=captions),
         colours(ranks),
         title="somewhere: training images",
@@ -320,7 +319,7 @@ def test_sheet_fits(name, shape, captions):
 def test_sheet_shows_the_pictures_in_their_places():
     for channels in (1, 3):
         rows = pictures(["b", "a"], (8, 8, channels), rows=1)
-        axes = figures.sheet(rows, colours("ab"), title="t").axes[0]
+        axes = contact_sheet.sheet(rows, colours("ab"), title="t").axes[0]
         expected = [picture.image for row in rows for picture in row.pictures]
         for image, drawn in zip(expected, axes.images, strict=True):
             shown = np.broadcast_to(image, (8, 8, 3))
@@ -336,7 +335,9 @@ def test_sheet_captions_may_have_several_lines():
         row._replace(pictures=[p._replace(caption="one\ntwo\nthree") for p in row[1]])
         for row in rows
     ]
-    figure = figures.sheet(rows, {"a": "#ff0000"}, title="t", front_heading="side")
+    figure = contact_sheet.sheet(
+        rows, {"a": "#ff0000"}, title="t", front_heading="side"
+    )
     assert_nothing_cut_off(figure)
     axes = figure.axes[0]
     assert_apart(axes)
