@@ -6,6 +6,7 @@ import random
 import numpy as np
 from finished_runs import run_results
 
+from cloc_jax.paper import published
 from cloc_jax.paper.table_summaries import (
     COMPARED,
     About,
@@ -14,7 +15,6 @@ from cloc_jax.paper.table_summaries import (
     Stage,
     TableSummary,
 )
-from cloc_jax.report import published
 from cloc_jax.runtime import files
 from cloc_jax.scoring import metrics, predictions, results
 from configs import idrid

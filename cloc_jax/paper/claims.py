@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloc_jax.paper import studies, table_summaries
+from cloc_jax.paper import published, studies, table_summaries
 from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.paper.table_summaries import BIASED, FINAL, PHASE_ONE, TableSummary
 from cloc_jax.runtime import files
@@ -24,75 +24,6 @@ from cloc_jax.scoring.intervals import Interval
 BEGIN = "# Claims\n\nWritten by `python launch.py claims`"
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
 HEAD = ["Data", "Seeds", "Tried", "Found", "Verdict", "Command"]
-
-
-# What the paper says, in our words, and where.
-CLAIMS = {
-    "outperforms": (
-        "CLOC outperforms existing methods for ordinal classification.",
-        "Abstract, Table 1",
-    ),
-    "neighbour_errors": (
-        "A larger margin fixed at a critical boundary lowers the share of neighbours "
-        "mistaken for each other there.",
-        "Abstract (controllability), Table 2",
-    ),
-    "crossings": (
-        "The same, counting every image on the wrong side of the boundary.",
-        "our reading; the paper counts neighbours only",
-    ),
-    "beats_cross_entropy": (
-        "CLOC with learned margins is more accurate than cross-entropy.",
-        "not asked there; Table 1 has no cross-entropy",
-    ),
-    "biased_outperforms": (
-        "Trained on biased labels, CLOC is more accurate than other methods.",
-        "Abstract (less overfitting to biases), Robustness to biases",
-    ),
-    "biased_accuracy": (
-        "With biased training labels a fixed critical margin is more accurate than "
-        "learned margins.",
-        "Robustness to biases",
-    ),
-    "biased_crossings": (
-        "With biased training labels it makes fewer errors at that boundary.",
-        "Robustness to biases",
-    ),
-    "own_margins": (
-        "A margin for each boundary is better than one for all, learned or 1.",
-        "Ablations",
-    ),
-    "two_phases": (
-        "Phase two, with frozen margins, improves on phase one.",
-        "Ablations",
-    ),
-    "margins_differ": (
-        "Learned margins differ from boundary to boundary because of the data.",
-        "Abstract (interpretability)",
-    ),
-    "separability": (
-        "Learned margins tell how separable neighbouring ranks are.",
-        "Abstract (interpretability), Discussion",
-    ),
-    "true_gaps": (
-        "What is learned about the distance of ranks follows the true gaps, and not "
-        "only the sizes of the ranks.",
-        "not asked there; on drawn knees the truth is known",
-    ),
-    "closer_gaps": (
-        "Gaps between the thresholds of a cumulative link model are closer to the true "
-        "ones than CLOC's margins.",
-        "not asked there; on drawn knees the truth is known. Errors are multiples of "
-        "what equal shares would err by, a scale that was chosen after plain errors "
-        "had shown no difference here: three widths and four gaps are not comparable "
-        "without it. Where permuted labels give the same, neither follows more than "
-        "the sizes of the ranks",
-    ),
-    "precautions": (
-        "Softplus, starts in [0.5, 1) and an early stop keep margins from collapsing.",
-        "Figure on precautions",
-    ),
-}
 
 
 # --- verdicts ---
@@ -340,8 +271,8 @@ def _page(rows: Sequence[Row]) -> str:
     ]
     commands = dict.fromkeys(command for row in rows for command in row.commands)
     numbers = {command: n for n, command in enumerate(commands, 1)}
-    for claim, (text, where) in CLAIMS.items():
-        lines += [f"## {text}", "", f"Paper: {where}.", ""]
+    for claim, text in published.claims().items():
+        lines += [f"## {text['said']}", "", f"Paper: {text['where']}.", ""]
         table = [HEAD, ["---"] * len(HEAD)]
         for evidence, data, seeds, made_by in rows:
             if evidence.claim == claim:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from cloc_jax.data import datasets
+from cloc_jax.paper import published
 from cloc_jax.paper.table_summaries import BIASED, CONTROLLED, FINAL, METHODS, OWN_VIEWS
-from cloc_jax.report import published
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import metrics
 from cloc_jax.sweeps.executors import Plan

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cloc_jax.paper import table_rows
+from cloc_jax.paper import published, table_rows
 from cloc_jax.paper.table_rows import TABLES, Data, Row, Table
 from cloc_jax.paper.table_summaries import (
     FINAL,
@@ -18,7 +18,6 @@ from cloc_jax.paper.table_summaries import (
     TableSummary,
     piped,
 )
-from cloc_jax.report import published
 from cloc_jax.scoring import intervals, results
 
 INTERVALS = (

@@ -8,10 +8,9 @@ import pytest
 from launching import ROOT
 from paper_runs import full, setting, summary
 
-from cloc_jax.paper import table_rows, table_summaries, tables_page
+from cloc_jax.paper import published, table_rows, table_summaries, tables_page
 from cloc_jax.paper.table_rows import Data, Row
 from cloc_jax.paper.tables_page import markdown
-from cloc_jax.report import published
 
 
 def rows(text, title):

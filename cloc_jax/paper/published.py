@@ -1,6 +1,6 @@
 """What the CLOC paper (CVPR 2025) reports, to show beside runs.
 
-All its numbers are in paper_tables.json, as they are printed. They were reached with
+All its numbers are in published.json, as they are printed. They were reached with
 the paper's own settings and splits.
 """
 
@@ -9,7 +9,7 @@ import json
 import pathlib
 from typing import Any
 
-PATH = pathlib.Path(__file__).with_name("paper_tables.json")
+PATH = pathlib.Path(__file__).with_suffix(".json")
 
 
 @functools.cache
@@ -21,6 +21,11 @@ def document() -> dict[str, Any]:
 def tables() -> dict[str, Any]:
     """The paper's tables."""
     return document()["tables"]
+
+
+def claims() -> dict[str, dict[str, str]]:
+    """What the paper says, in our words, with where it does, by a short name."""
+    return document()["claims"]
 
 
 def title(dataset: str) -> str:

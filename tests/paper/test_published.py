@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloc_jax.report import published
+from cloc_jax.paper import published
 
 # Test images of each rank; the paper's error rates are counts over pairs of them.
 SIZES = {
