@@ -44,7 +44,6 @@ class Costs(NamedTuple):
     outputs: int
     temporaries: int
     peak: int  # at once, with donated arguments counted once
-    flops: float  # within loops once; 0 where the compiler does not tell, as for GPUs
     collectives: dict[str, dict[str, int]]  # count and bytes by kind
     launches: int  # of kernels, copies and communications
 
@@ -192,7 +191,6 @@ def compile_program(program: Program, platform: str) -> Costs:
         outputs=outputs,
         temporaries=memory.temp_size_in_bytes,
         peak=max(total - memory.alias_size_in_bytes, memory.peak_memory_in_bytes),
-        flops=max((compiled.cost_analysis() or {}).get("flops", 0.0), 0.0),
         collectives=hlo_text.read_collectives(text),
         launches=hlo_text.count_launches(text),
     )

@@ -15,9 +15,10 @@ _COLLECTIVE = re.compile(rf"= (\(.*\)|\S+) ({'|'.join(COLLECTIVES)})(?:-done)?\(
 _SHAPE = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"= (?:\(.*?\)|\S+) ([a-z][\w-]*)\((.*)$")
-_CALLED = re.compile(r"(?:body|condition|to_apply|calls)=%?([\w.-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_TWO_BRANCHES = re.compile(r"(?:true|false)_computation=%?([\w.-]+)")
+_CALLED = re.compile(
+    r"(?:body|condition|to_apply|(?:true|false|branch)_computations?)=(\{[^}]*\}|[^,)]+)"
+)
+_NAME = re.compile(r"[\w.-]+")
 _ROUNDS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 # Names for what is there already; the ends of what was started are left out too.
 _FREE = {
@@ -73,16 +74,12 @@ def _launches_of(name: str, computations: dict[str, list[tuple[str, str]]]) -> i
     for kind, rest in computations.get(name, ()):
         if kind in _FREE or kind.endswith("-done"):
             continue
-        if kind == "conditional":
-            branches = _TWO_BRANCHES.findall(rest)
-            if listed := _BRANCHES.search(rest):
-                branches = [branch.strip(" %") for branch in listed[1].split(",")]
-            total += max(_launches_of(b, computations) for b in branches)
-        elif kind in ("while", "call"):
-            rounds = _ROUNDS.search(rest)
-            called = _CALLED.findall(rest)
-            inside = sum(_launches_of(c, computations) for c in called)
-            total += inside * (int(rounds[1]) if rounds else 1)
-        else:
+        if kind not in ("while", "call", "conditional"):
             total += 1
+            continue
+        called = _NAME.findall(" ".join(_CALLED.findall(rest)))
+        inside = [_launches_of(name, computations) for name in called]
+        rounds = _ROUNDS.search(rest)
+        once = max(inside) if kind == "conditional" else sum(inside)
+        total += once * (int(rounds[1]) if rounds else 1)
     return total

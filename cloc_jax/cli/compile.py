@@ -96,7 +96,6 @@ def _cell(row: Row) -> Row:
     cell["compile s"] = f"{row['trace_seconds']:.0f}+{row['compile_seconds']:.0f}"
     for name in ("arguments", "outputs", "temporaries", "peak"):
         cell[name] = f"{row[name] / MIB:.1f}"
-    cell["GFLOP"] = row["flops"] / 1e9 or ""
     sums = row["collectives"].items()
     lines = [f"{of['count']} {kind} {of['bytes'] / MIB:.3g}" for kind, of in sums]
     return cell | {

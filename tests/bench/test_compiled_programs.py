@@ -58,7 +58,7 @@ def test_the_loss_gathers_and_scatters_embeddings_once():
     assert costs.collectives["reduce-scatter"] == {"count": 1, "bytes": 6 * 4}
     gathered = costs.collectives["all-gather"]["bytes"]
     assert 8 * 6 * 4 <= gathered <= 8 * 6 * 4 + 3 * 8 * 4
-    assert costs.peak >= costs.arguments > 0 and costs.flops > 0
+    assert costs.peak >= costs.arguments > 0
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_through_launch(tmp_path):
     assert [r["program"] for r in rows if r["devices"] == 2] == CLOC * 2
     assert "batch 9 does not divide over cpu:2" in process.stdout
     for r in rows:
-        assert r["fits"] and r["peak"] > 0 and r["flops"] > 0
+        assert r["fits"] and r["peak"] > 0
         assert r["launches"] > 0 and r["compile_seconds"] > 0
         assert bool(r["collectives"]) == (r["devices"] == 2)
 
