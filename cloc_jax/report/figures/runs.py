@@ -19,7 +19,6 @@ from cloc_jax.scoring.metrics import unit_vectors
 
 MAX_WRITTEN = 20  # with more ranks, cells have no room for numbers
 MIN_UMAP_POINTS = 100  # of fewer it shows groups where there are none
-MAX_NAME = 14  # letters of a rank that has room beside its centroid
 
 Embedded = tuple[np.ndarray, np.ndarray]  # [point, dim], and the label of each
 
@@ -158,7 +157,7 @@ def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Fi
     for row, (kind, points) in zip(grid, maps.items(), strict=True):
         row[0].set_ylabel(kind)
         for i, axes in enumerate(row):
-            _draw(axes, points[column == i], classes[column == i], ranks)
+            _draw(axes, points[column == i], classes[column == i], len(ranks))
     for axes, name, count in zip(grid[0], splits, counts, strict=True):
         axes.set_title(f"{name}: {count:,} images", fontsize=11, parse_math=False)
     style.rank_bar(figure, grid, names)
@@ -167,11 +166,9 @@ def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Fi
     return figure
 
 
-def _draw(
-    axes: Axes, points: np.ndarray, labels: np.ndarray, ranks: Sequence[str]
-) -> None:
-    """Points, and the centroids of the ranks with the names of the first and last."""
-    colours = style.rank_colours(len(ranks))
+def _draw(axes: Axes, points: np.ndarray, labels: np.ndarray, count: int) -> None:
+    """Points, and the centroids of the ranks, of which there are so many."""
+    colours = style.rank_colours(count)
     size = 16 if len(points) <= 500 else 8
     x, y = points.T
     axes.scatter(x, y, size, colours[labels], alpha=0.65, linewidths=0)
@@ -182,22 +179,6 @@ def _draw(
     axes.plot(x, y, color=style.INK, linewidth=1.4, path_effects=halo)
     size = 50 if len(present) <= style.MAX_LABELS else 18
     axes.scatter(x, y, size, colours[present], edgecolors=style.INK, zorder=3)
-    for i in (0, -1):
-        name, side = ranks[present[i]], 1 if centres[i, 1] >= centres[-1 - i, 1] else -1
-        if len(name) <= MAX_NAME and (len(present) > 1 or i == 0):
-            axes.annotate(
-                name,
-                centres[i],
-                (0, 9 * side),
-                textcoords="offset points",
-                ha="center",
-                va="bottom" if side > 0 else "top",
-                fontweight="bold",
-                color=style.INK,
-                path_effects=halo,
-                zorder=4,
-                parse_math=False,
-            )
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.08)
