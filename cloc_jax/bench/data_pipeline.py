@@ -1,8 +1,7 @@
 """Benchmark of the data: images per second, beside the least that any pipeline does.
 
 That is to decode and resize on one thread. All are timed in turn on the same images,
-read anew each time, except in the last: there prepared images are kept in memory, as
-they are from the second epoch of a run on, if they fit.
+read anew each time: none is kept in memory, as they are in a run if they fit.
 """
 
 import functools
@@ -23,29 +22,23 @@ from cloc_jax.training import assembly
 IMAGES = 256  # read per call, at least
 BARE = "decode, resize"
 FULL = "batches on device"
-KEPT = "the same, images kept"
 
 
 def bench_data(config: ConfigDict, *, rounds: int) -> list[Cell]:
     """One cell per stage and number of threads, for the first stage of the method."""
-    dataset = assembly.build_dataset(config)
-    print_dataset(dataset)
     config = config.copy_and_resolve_references()
     config.data.cache_gib = 0.0
-    anew = assembly.check(config, assembly.build_dataset(config))
-    plan = anew.samplers[0]
+    dataset = assembly.build_dataset(config)
+    print_dataset(dataset)
+    parts = assembly.check(config, dataset)
+    plan = parts.samplers[0]
     steps = -(-IMAGES // plan.batch(0).size)
     items = np.concatenate([plan.batch(step).ravel() for step in range(steps)]).tolist()
-    readers = {FULL: anew}
-    if getattr(dataset.splits["train"], "is_kept", False):
-        readers[KEPT] = assembly.check(config, dataset)
     how = NetworkInput(tuple(config.data.size), config.data.channels)
-    bare = Prepared(anew.dataset.splits["train"].original(), how, cache_bytes=0)
+    bare = Prepared(dataset.splits["train"].original(), how, cache_bytes=0)
     calls = {(BARE, 1): functools.partial(decode, bare, items)}
     for threads in sorted({1, config.data.threads}):
-        for name, parts in readers.items():
-            call = functools.partial(read, config, parts, steps, threads)
-            calls[name, threads] = call
+        calls[FULL, threads] = functools.partial(read, config, parts, steps, threads)
     programs = {f"{name}, {n}": Program(call) for (name, n), call in calls.items()}
     timings = list(interleaved(programs, rounds=rounds).values())
     cells: list[Cell] = []

@@ -31,10 +31,9 @@ def counting(monkeypatch, owner, name):
 
 def test_all_is_compared_with_decoding_on_one_thread():
     cells = data_pipeline.bench_data(tiny(data__threads=3), rounds=1)
-    full, kept = data_pipeline.FULL, data_pipeline.KEPT
     assert [(cell["stage"], cell["threads"]) for cell in cells] == [
         (data_pipeline.BARE, 1),
-        *((stage, threads) for threads in (1, 3) for stage in (full, kept)),
+        *((data_pipeline.FULL, threads) for threads in (1, 3)),
     ]
     for cell in cells:
         assert cell["images"] == 16  # two batches of eight hold twelve
@@ -42,9 +41,6 @@ def test_all_is_compared_with_decoding_on_one_thread():
         assert cell["images_per_second"] == pytest.approx(rate)
         ratio = cell["milliseconds"] / cells[0]["milliseconds"]
         assert cell["times_bare"] == pytest.approx(ratio)
-    without = tiny(data__threads=1, data__cache_gib=0.0)
-    stages = [c["stage"] for c in data_pipeline.bench_data(without, rounds=1)]
-    assert stages == [data_pipeline.BARE, full]  # images that do not fit
 
 
 @pytest.mark.parametrize("method, steps", [("cloc", 2), ("mwr", 1)])
@@ -68,13 +64,12 @@ def test_it_reads_the_batches_of_training(method, steps, monkeypatch):
     np.testing.assert_array_equal(np.stack(read), np.stack(seen))
 
 
-def test_images_are_decoded_anew_and_kept_ones_are_not(monkeypatch):
+def test_images_are_decoded_anew(monkeypatch):
     reads = counting(monkeypatch, drawn_knees.Knees, "__getitem__")
     data_pipeline.bench_data(tiny(data__threads=1), rounds=2)
     rounds, warm_up, images = 2, 2, 16
-    # Decoded and in batches in every round; each kept image once, and the checks of a
-    # dataset.
-    expected = (rounds + warm_up) * 2 * images + images
+    # Decoded and in batches in every round, and the checks of a dataset.
+    expected = (rounds + warm_up) * 2 * images
     assert expected <= len(reads) <= expected + 24
 
 
