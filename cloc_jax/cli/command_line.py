@@ -63,7 +63,10 @@ class Settings:
 
     def run_folder(self, run: str, job: str = "") -> pathlib.Path:
         """--run, or runs/<name of the configuration>, with the job's name."""
-        return pathlib.Path(run or f"runs/{'-'.join(filter(None, (self.name, job)))}")
+        path = pathlib.Path(run or f"runs/{'-'.join(filter(None, (self.name, job)))}")
+        if path.exists() and not path.is_dir():
+            raise FileExistsError(f"--run={path} is a file; give the name of a folder.")
+        return path
 
     @property
     def is_saved(self) -> bool:

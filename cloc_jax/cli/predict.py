@@ -117,28 +117,20 @@ def _files(paths: Sequence[str]) -> list[pathlib.Path]:
 
 def _images_below(folder: pathlib.Path) -> list[pathlib.Path]:
     """Images below a folder, hidden ones left out."""
-
-    def refuse(error: OSError) -> None:
-        raise error  # else images would be missing without a word
-
-    found = []
-    for place, below, names in os.walk(folder, onerror=refuse):
-        below[:] = [name for name in below if not listing.is_hidden(name)]
-        found += [
-            pathlib.Path(place, name)
-            for name in names
-            if listing.is_image(name) and not listing.is_hidden(name)
-        ]
-    return sorted(found)
+    found: list[pathlib.Path] = []
+    for name in listing.names_in(folder):
+        path = folder / name
+        if os.path.isdir(path):
+            # A link may lead back to where it is.
+            found += [] if path.is_symlink() else _images_below(path)
+        elif listing.is_image(name):
+            found.append(path)
+    return found
 
 
 def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
     """Where the table goes: never over an existing file."""
-    if not output:
-        target = files.unused_path(folder.path / "predicted.csv")
-        errors.check_writable(target, "--output")
-        return target
-    target = pathlib.Path(output)
+    target = pathlib.Path(output or files.unused_path(folder.path / "predicted.csv"))
     if target.exists():
         raise FileExistsError(
             f"--output={output} exists already; give another name or move it away."

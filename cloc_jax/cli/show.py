@@ -30,8 +30,6 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
 
     They are shown as they are, and as `config.augment` changes them.
     """
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"--run={folder} is a file; give the name of a folder.")
     dataset = build_dataset(config)
     draw = _augmented(config, dataset)
     print_dataset(dataset)

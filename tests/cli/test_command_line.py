@@ -126,6 +126,7 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
         (["decide", "--run=x", "--max-missed=lots"], "max-missed"),
         (["decide", "--run=x", "--max-missed=0.05", "--remove"], "give it alone"),
         (["sweep", "--hours=0"], "--hours is 0; use more than 0"),
+        (["show", f"--run={__file__}"], "is a file; give the name of a folder"),
         (["sweep", "--option=num_gpus=1"], "is for another engine"),
         (
             ["sweep", "--workers=2", "--coordinator=host:1234"],
