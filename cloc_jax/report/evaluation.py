@@ -8,7 +8,6 @@ import io
 import pathlib
 from collections.abc import Callable, Sequence
 
-import cv2
 import numpy as np
 from ml_collections import ConfigDict
 from PIL import Image
@@ -171,10 +170,14 @@ def _write_examples(path: pathlib.Path, dataset: Dataset) -> None:
     path.mkdir(exist_ok=True)
     for rank, name in enumerate(dataset.ranks):
         for item in np.flatnonzero(source.labels == rank)[:1]:
-            image = source.original()[int(item)]  # `predict` prepares it
-            colours_swapped = np.ascontiguousarray(image[..., ::-1])  # OpenCV's BGR
-            data = cv2.imencode(".png", colours_swapped)[1].tobytes()
-            files.write_bytes(path / f"grade-{name}.png", data)
+            file = io.BytesIO()
+            _picture(source.original()[int(item)]).save(file, "PNG")
+            files.write_bytes(path / f"grade-{name}.png", file.getvalue())
+
+
+def _picture(pixels: np.ndarray) -> Image.Image:
+    """The picture of an image in grey or colour."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
 
 def by_interest(test: Predictions, boundaries: Sequence[int]) -> list[int]:
@@ -214,8 +217,7 @@ def write_thumbnails(
     kept: dict[str, bytes] = {}
     room = MOST_BYTES
     for item in order[:MOST_THUMBNAILS]:
-        pixels = np.asarray(image(item))
-        small = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+        small = _picture(image(item))
         small.thumbnail((THUMBNAIL, THUMBNAIL))
         file = io.BytesIO()
         small.save(file, "JPEG", quality=80)
