@@ -54,17 +54,9 @@ class Run:
     margins: dict[str, float]
     seed: int
     fold: int | None
-    # Shares of triplets by boundary: by the title of a stage, in training at its end,
-    # and as "test".
-    kept_triplets: dict[str, results.Shares] = dataclasses.field(default_factory=dict)
-
-    @property
-    def kept_at_last(self) -> results.Shares:
-        """In training at its end; where that is not known, among test images."""
-        shares = [
-            self.kept_triplets.get(stage.title, {}) for stage in self.stages[::-1]
-        ]
-        return next(filter(None, shares), self.kept_triplets.get("test", {}))
+    # Shares of triplets by boundary: in training at its end; where that is not known,
+    # among test images.
+    kept_triplets: results.Shares = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,10 +283,7 @@ def _run(run: _Finished) -> Run:
         margins=found.margins,
         seed=run.config.seed,
         fold=run.config.data.fold,
-        kept_triplets={
-            (stage.title or stage.name): stage.kept_triplets for stage in found.stages
-        }
-        | {"test": found.kept_triplets},
+        kept_triplets=found.kept_in_training or found.kept_triplets,
     )
 
 

@@ -161,7 +161,7 @@ def _notes(rows: Sequence[Row], summary: TableSummary) -> list[str]:
         for name in sorted(fixed)
     ]
     runs = [run for n in names for run in summary.settings[n].runs if run.margins]
-    if runs and all(results.are_margins_unmet(run.kept_at_last) for run in runs):
+    if runs and all(results.are_margins_unmet(run.kept_triplets) for run in runs):
         notes.append(
             "Next to no triplet keeps its margin in any of CLOC's runs, so the "
             "gradient of the contrast does not depend on the margins."

@@ -111,9 +111,9 @@ def test_what_differs_from_the_paper_is_said():
 @pytest.mark.parametrize(
     ("kept", "count"),
     [
-        ({"phase two": {"0|1": 0.0, "1|2": 0.0001}}, 3),
-        ({"phase two": {"0|1": 0.1, "1|2": 0.0}, "test": {"0|1": 0.0}}, 0),
-        ({"test": {"0|1": 0.0, "1|2": None}}, 5),  # training is not known
+        ({"0|1": 0.0, "1|2": 0.0001}, 5),
+        ({"0|1": 0.1, "1|2": 0.0}, 0),
+        ({"0|1": 0.0, "1|2": None}, 5),
         ({}, 0),
     ],
 )
