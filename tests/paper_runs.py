@@ -57,7 +57,7 @@ def setting(
             scores={"final": scores()}
             | ({"phase_one": scores()} if phases == 2 else {}),
             val=scores(),
-            stages=tuple(Stage(t, 20 + 3 * seed) for t in titles),
+            stages=tuple(Stage(t, 20 + 3 * seed, 1000.0) for t in titles),
             margins=dict.fromkeys(BOUNDARIES, 0.4) | (margins or {}),
             seed=seed,
             fold=None,

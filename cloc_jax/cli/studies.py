@@ -250,8 +250,8 @@ def tables(
 
     Args:
       run: folder of all runs, of summaries/ and of tables.md
-      only: some of comparison, controllability, bias, ablations, backbones, classes;
-        all by default
+      only: some of comparison, controllability, bias, ablations, backbones, classes,
+        time; all by default
       data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
         default
       methods: such as cloc,ce; the paper's nine and ce by default

@@ -36,6 +36,7 @@ HUB = "timm/{}.tv_in1k"  # weights of other backbones
 # the upper one, and the other way round.
 RAISED, LOWERED = 0.6, 0.3
 QUOTED = "†"  # marks rows that the paper quotes from elsewhere
+HOURS = "hours per 100 epochs"
 SCORES = {"accuracy": "Accuracy", "mae": "MAE"}
 NOTHING = dict.fromkeys(SCORES)  # what the paper has of other data
 
@@ -167,6 +168,14 @@ def _classes(data: Data) -> list[Row]:
     return rows
 
 
+def _time(data: Data) -> list[Row]:
+    printed = _printed("hours_100_epochs_idrid_rtx4090", data)
+    rows = [Row(m.upper(), m, {HOURS: printed.get(m)}) for m in METHODS]
+    for stage, key in (("phase one", "cloc_phase1"), ("phase two", "cloc_phase2")):
+        rows.append(Row(f"CLOC, {stage}", "cloc", {HOURS: printed.get(key)}, stage))
+    return rows
+
+
 _SCORED = tuple(SCORES.values())
 TABLES = {
     "comparison": Table(
@@ -203,6 +212,13 @@ TABLES = {
         "Mean absolute error, counted in classes.",
         ("MAE in classes",),
         _classes,
+    ),
+    "time": Table(
+        "Training time",
+        "Hours for 100 epochs of each stage, evaluation included. The paper's are of "
+        "an RTX 4090, so a difference says nothing about the method.",
+        ("Hours per 100 epochs",),
+        _time,
     ),
 }
 

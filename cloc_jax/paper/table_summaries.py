@@ -1,7 +1,7 @@
 """What the runs behind the paper's tables found, one summary per dataset and protocol.
 
-A summary holds scores, their variance over test images, epochs, and what the runs were:
-enough to write the page again, without images, weights or predictions.
+A summary holds scores, their variance over test images, epochs and times, and what the
+runs were: enough to write the page again, without images, weights or predictions.
 """
 
 import dataclasses
@@ -38,10 +38,11 @@ Scores = dict[str, float | None]  # by name, such as "accuracy" and "error 1|2"
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of a run."""
+    """How long a stage of a run took."""
 
     title: str
     epochs: int
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Setting:
     # What summaries of the first runs do not say has a default.
     dtype: str = "float32"
     device: str = ""
+    together: int = 1  # runs that were trained as one program, and timed together
     # Of the mean over runs by stage and score; None with folds, whose images differ.
     images_variance: dict[str, dict[str, float]] | None = None
     # Of the difference to CLOC with the same labels, by score; None if it is not known.
@@ -278,7 +280,8 @@ def _run(run: _Finished) -> Run:
         },
         val=_scores(found.final["val"]),
         stages=tuple(
-            Stage(stage.title or stage.name, stage.epochs) for stage in found.stages
+            Stage(stage.title or stage.name, stage.epochs, round(stage.seconds, 1))
+            for stage in found.stages
         ),
         margins=found.margins,
         seed=run.config.seed,

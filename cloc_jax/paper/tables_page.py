@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cloc_jax.paper import published, table_rows
-from cloc_jax.paper.table_rows import TABLES, Data, Row, Table
+from cloc_jax.paper.table_rows import HOURS, TABLES, Data, Row, Table
 from cloc_jax.paper.table_summaries import (
     FINAL,
     PROTOCOLS,
+    Setting,
     TableSummary,
     piped,
 )
@@ -110,6 +111,8 @@ def _runs_of(summary: TableSummary, row: Row) -> str:
         text += f", {setting.encoder}"
     if setting.dtype != "float32":
         text += f", {setting.dtype}"
+    if setting.together > 1:
+        text += f", {setting.together} runs timed as one"
     return f"{text}, {setting.device or about.device}"
 
 
@@ -134,7 +137,9 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
     if len(rows) < 2:  # it compares nothing
         return []
     has_paper = any(number is not None for row in rows for number in row.paper.values())
-    titles = ["paper"] * has_paper + ["ours", "n"] + ["difference"] * has_paper
+    # The paper's times are of another machine.
+    has_differences = has_paper and HOURS not in rows[0].paper
+    titles = ["paper"] * has_paper + ["ours", "n"] + ["difference"] * has_differences
     head = [""]
     for column in table.columns:
         head += [f"{column}: {titles[0]}", *titles[1:]]
@@ -145,8 +150,8 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
             found = cell(row, score, summary)
             printed = "" if number is None else f"{number:.4f}"
             cells += [printed] * has_paper
-            cells += [_ours(found), str(len(found.values) or "")]
-            cells += [_difference(found)] * has_paper
+            cells += [_ours(found, score), str(len(found.values) or "")]
+            cells += [_difference(found)] * has_differences
         lines.append([*cells, _runs_of(summary, row)])
     notes = [f"- {note}" for note in _notes(rows, summary)]
     return [f"### {_title(summary)}", "", *map(piped, lines), "", *notes, ""]
@@ -169,13 +174,14 @@ def _notes(rows: Sequence[Row], summary: TableSummary) -> list[str]:
     return notes
 
 
-def _ours(found: Cell) -> str:
+def _ours(found: Cell, score: str) -> str:
     """Mean ± standard deviation; "" without runs."""
     if not found.values:
         return ""
-    text = f"{found.mean:.3f}"
+    digits = 4 if score == HOURS else 3
+    text = f"{found.mean:.{digits}f}"
     if len(found.values) > 1:
-        text += f" ± {np.std(found.values, ddof=1):.3f}"
+        text += f" ± {np.std(found.values, ddof=1):.{digits}f}"
     return text
 
 
@@ -197,6 +203,9 @@ def _signed(value: float) -> str:
 def cell(row: Row, score: str, summary: TableSummary) -> Cell:
     """A score of the setting of a row, which the summary has."""
     setting = summary.settings[row.setting]
+    if score == HOURS:
+        hours = _hours(setting, row.stage)
+        return Cell(hours, float(np.mean(hours)))
     scored = [
         (value, run.fold)
         for run in setting.runs
@@ -215,3 +224,15 @@ def cell(row: Row, score: str, summary: TableSummary) -> Cell:
         variance = of_stage.get(score, math.nan)
     low, high = intervals.of_run_mean(apart, variance)
     return Cell(values, mean, mean - number, (low - number, high - number))
+
+
+def _hours(setting: Setting, stage: str) -> list[float]:
+    """For 100 epochs of each stage, or of one of them; machines differ."""
+    return [
+        sum(
+            one.seconds / one.epochs * 100 / 3600
+            for one in run.stages
+            if one.epochs and stage in (FINAL, one.title)
+        )
+        for run in setting.runs
+    ]

@@ -28,7 +28,7 @@ def settings(plans):
 
 
 def test_runs_are_shared_between_tables():
-    plans = plan(["comparison", "controllability", "ablations"])
+    plans = plan(["comparison", "controllability", "ablations", "time"])
     others = ["cloc controlled 1", "cloc ones", "cloc shared"]
     assert settings(plans) == ["cloc", "ce", *others]
     names = [one.name for one in plans]

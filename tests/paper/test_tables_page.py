@@ -69,6 +69,7 @@ def test_every_table_has_its_rows():
         ("1\\|2 (critical), learned", "0.0270"),
         ("1\\|2 (critical), controlled", "0.0000"),
         ("accuracy, controlled", "0.6990"),
+        ("CLOC, phase one", "0.6500"),
     ):
         assert rows(text, title)[0][1] == number
     assert len(rows(text, "CLOC, critical margin fixed")) == 1
@@ -92,11 +93,24 @@ def test_many_classes_are_those_of_the_paper():
     assert printed["cloc"] == 2.018 and printed["cloc bin 1"] == 6.094
 
 
+def test_time_is_per_hundred_epochs_of_each_stage():
+    one = summary(settings={"cloc": setting(), "ce": setting(phases=1)})
+    per = [1000 / epochs * 100 / 3600 for epochs in (20, 23, 26)]
+    hours = table_rows.HOURS
+    both, first, alone = (
+        tables_page.cell(Row("", name, {hours: 1.19}, stage), hours, one)
+        for name, stage in (("cloc", "final"), ("cloc", "phase one"), ("ce", "final"))
+    )
+    assert both.mean == pytest.approx(2 * np.mean(per))
+    assert first.mean == alone.mean == pytest.approx(np.mean(per))
+    assert np.isnan(both.difference)  # another machine
+
+
 def test_what_differs_from_the_paper_is_said():
     images = {"train": 5778, "val": 826, "test": 1656}
     koa = full("koa", size=(72, 120), images=images)
     one = full()
-    ce = {"dtype": "bfloat16", "device": "cpu x1", "max_epochs": 9}
+    ce = {"dtype": "bfloat16", "device": "cpu x1", "max_epochs": 9, "together": 3}
     one.settings["ce"] = dataclasses.replace(one.settings["ce"], **ce)
     text = markdown([koa, one])
     ours = rows(text, "KOA, partly trained encoder")[0][1:]
@@ -104,16 +118,16 @@ def test_what_differs_from_the_paper_is_said():
     paper = rows(text, "KOA, the paper")[0][1:]
     assert paper == ["resnet50", "120x200", "merged", "500"]
     said = rows(text, "CE")[1][-1]
-    assert said == "20–26 epochs of at most 9, bfloat16, cpu x1"
+    assert said == "20–26 epochs of at most 9, bfloat16, 3 runs timed as one, cpu x1"
     assert "float" not in rows(text, "CLOC")[0][-1]
 
 
 @pytest.mark.parametrize(
     ("kept", "count"),
     [
-        ({"0|1": 0.0, "1|2": 0.0001}, 5),
+        ({"0|1": 0.0, "1|2": 0.0001}, 6),
         ({"0|1": 0.1, "1|2": 0.0}, 0),
-        ({"0|1": 0.0, "1|2": None}, 5),
+        ({"0|1": 0.0, "1|2": None}, 6),
         ({}, 0),
     ],
 )
