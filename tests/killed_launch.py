@@ -23,10 +23,10 @@ class KilledRun(run.RunCallbacks):
         stage_of_now = at.stage.name
         super().begin_stage(at)
 
-    def after_steps(self, at):
+    def after_steps(self, at, began):
         if stage_of_now == STAGE and str(at.step) == STEP:
             os.kill(os.getpid(), getattr(signal, NUMBER))
-        super().after_steps(at)
+        super().after_steps(at, began)
 
 
 run.RunCallbacks = KilledRun

@@ -4,20 +4,27 @@ import contextlib
 import math
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from cloc_jax.methods import KEPT_TRIPLETS, Support
 from cloc_jax.runtime import checkpoint, errors, processes
 from cloc_jax.runtime.checkpoint import ModelState
-from cloc_jax.runtime.console import Display, ScalarLog, console
+from cloc_jax.runtime.console import Display, ScalarLog, console, duration
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import fit, train_step
+from cloc_jax.training import assembly, fit, train_step
 
 # An epoch's checkpoint is left out where it is this many times as costly as what has
 # been trained since the last one: epochs on features take milliseconds.
 MOST_OVERHEAD = 0.1
+# Of the estimate of a run's time:
+STEPS = 3  # that are timed, unless the first of them takes long
+ENOUGH_SECONDS = 10.0
+LONG_SECONDS = 3600.0  # from here on frozen features are suggested
+FORWARD = 1 / 3  # of a training step, what evaluation takes for as many images
 
 
 class RunCallbacks(fit.Callbacks):
@@ -26,6 +33,7 @@ class RunCallbacks(fit.Callbacks):
     def __init__(
         self,
         config: ConfigDict,
+        parts: assembly.Parts,
         folder: RunFolder,
         checkpoints: checkpoint.Checkpoints,
         requests: errors.StopRequest,
@@ -34,6 +42,7 @@ class RunCallbacks(fit.Callbacks):
         self._every, self._folder = config.train, folder
         self._checkpoints, self._requests = checkpoints, requests
         self._scalars = scalars
+        self._estimate = TimeEstimate(config, parts)
         self._display: Any = contextlib.nullcontext()
         self._saved, self._save_seconds = -math.inf, 0.0
         self._looked = 0  # the step of the last look at the loss
@@ -51,8 +60,9 @@ class RunCallbacks(fit.Callbacks):
         self._display = Display(at.stage.name, steps, epochs, at.step).__enter__()
         self._looked = at.step
 
-    def after_steps(self, at: fit.StageFit) -> None:
+    def after_steps(self, at: fit.StageFit, began: float) -> None:
         is_last = at.step % at.sampler.steps_per_epoch == 0
+        self._estimate.after_step(at.carry, began, is_last=is_last)
         before, self._looked = self._looked, at.step
         few, many = self._every.log_steps, self._every.checkpoint_steps
         is_shown = before // few < at.step // few
@@ -153,3 +163,79 @@ def _scalars(row: fit.Record) -> dict[str, float]:
         for name, value in values.items()
         if value is not None and math.isfinite(value)
     }
+
+
+class TimeEstimate:
+    """How long a run may take without a GPU, told once while its first steps run.
+
+    The first step compiles; the seconds of the next few, data included, are scaled to
+    epochs. Nothing is computed for the estimate alone.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        parts: assembly.Parts,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._config, self._parts, self._clock = config, parts, clock
+        self._seconds: list[float] = []  # of each step, the one that compiles first
+        # A run that computes no gradients of an encoder, or not on one CPU, is fast.
+        is_on_cpu = jax.default_backend() == "cpu" and processes.is_alone()
+        self._is_told = not is_on_cpu or config.encoder.frozen
+
+    def after_step(self, carry: Any, began: float, *, is_last: bool) -> None:
+        """Waits for the step while it is timed; nothing once the estimate is told.
+
+        It is told after a few steps, or where the first epoch ends before evaluation.
+
+        Args:
+            carry: What the step returned.
+            began: When it began to wait for its batch, by the clock.
+            is_last: Whether it ends an epoch.
+        """
+        if self._is_told:
+            return
+        jax.block_until_ready(carry)
+        self._seconds.append(self._clock() - began)
+        timed = self._seconds[1:]
+        enough = len(timed) >= STEPS or sum(timed) >= ENOUGH_SECONDS or is_last
+        if not (timed and enough):
+            return
+        self._is_told = True
+        seconds = sum(timed) / len(timed)
+        for line in estimate_lines(self._config, self._parts, seconds, len(timed)):
+            console.print(f"  {line}", soft_wrap=True)
+
+
+def estimate_lines(
+    config: ConfigDict, parts: assembly.Parts, seconds: float, steps: int
+) -> list[str]:
+    """The estimate in words, from the seconds of a training step."""
+    epoch = usual = most = 0.0
+    epochs = 2 * config.train.patience
+    for stage, batches in zip(parts.method.stages, parts.samplers, strict=True):
+        read = stage.stop.reads if stage.is_scored else ()
+        images = sum(len(parts.dataset.splits[split]) for split in read)
+        one = seconds * (
+            batches.steps_per_epoch + FORWARD * images / config.train.batch_size
+        )
+        cap = stage.stop.max_epochs
+        epoch = max(epoch, one)
+        # A guess: pretraining runs to its end, other stages improve for a while.
+        few = min(cap, epochs) if stage.is_scored else cap
+        usual += few * one
+        most += cap * one
+    count = f"{steps} step{'s' * (steps > 1)}"
+    guess = f"about {duration(usual)} if stages end after {epochs} epochs, "
+    lines = [
+        f"time, estimated from {count} after compilation: {duration(epoch)} per epoch; "
+        f"{guess if usual < most else ''}{duration(most)} at most"
+    ]
+    if usual > LONG_SECONDS:
+        name = config.data.name.replace("synthetic", "quickstart")
+        lines.append(
+            "that is long without a GPU; on the frozen features of an ImageNet "
+            f"ResNet-50 it takes minutes: --config=configs/{name}.py:frozen"
+        )
+    return lines

@@ -75,8 +75,8 @@ class Callbacks:
     def begin_stage(self, at: "StageFit") -> None:
         """Before the first step of a stage, or the first after a checkpoint."""
 
-    def after_steps(self, at: "StageFit") -> None:
-        """After a step, or several of features."""
+    def after_steps(self, at: "StageFit", began: float) -> None:
+        """After a step, or several of features; `began` is when, by the clock."""
 
     def before_evaluation(self, at: "StageFit") -> None:
         """At an epoch's end, before it is evaluated."""
@@ -325,7 +325,7 @@ class StageFit:
                 self._waits = time.monotonic() - began > LONG_STEP
             seconds = time.monotonic() - self._started
             self.record = self.record | {"step": self.step, "seconds": seconds}
-            self._task.callbacks.after_steps(self)
+            self._task.callbacks.after_steps(self, began)
         return train_step.means(self.carry, length)
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,6 @@ import contextlib
 from ml_collections import ConfigDict
 
 from cloc_jax.config import saved_config
-from cloc_jax.encoders import SMALL
 from cloc_jax.runtime import checkpoint, errors, files, processes, sharding
 from cloc_jax.runtime.console import ScalarLog, console, print_dataset
 from cloc_jax.runtime.run_folder import RunFolder
@@ -68,7 +67,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         with (
             errors.stop_requests() as requests,
             ScalarLog(folder.tensorboard, total_steps + 1) as scalars,
-            RunCallbacks(config, folder, checkpoints, requests, scalars) as callbacks,
+            RunCallbacks(
+                config, parts, folder, checkpoints, requests, scalars
+            ) as callbacks,
         ):
             callbacks.rows, callbacks.total_steps = rows, total_steps
             _fit(config, parts, folder, checkpoints, callbacks, record)
@@ -161,15 +162,6 @@ def _announce(config: ConfigDict, parts: assembly.Parts, notes: list[str]) -> No
     if config.method.name == "cloc":
         line += f", MMNP by the {assembly.loss_form(config, parts.mesh)} form"
     console.print(line)
-    is_slow = devices.flat[0].platform == "cpu" and config.encoder.name != SMALL
-    if is_slow and not config.encoder.frozen:
-        name = config.data.name.replace("synthetic", "quickstart")
-        console.print(
-            f"  training {config.encoder.name} takes long without a GPU; on the frozen "
-            "features of an ImageNet ResNet-50 it takes minutes: "
-            f"--config=configs/{name}.py:frozen",
-            soft_wrap=True,
-        )
     left_out = parts.samplers[0].left_out
     if left_out > config.train.batch_size + len(parts.dataset.ranks):
         console.print(

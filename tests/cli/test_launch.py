@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,6 +73,8 @@ def test_leaves_all_results(finished):
     assert f"{100 * results.final['test'].accuracy:.1f}%" in page
     assert page.rstrip().endswith("</html>")
     assert list((run / "tensorboard").glob("events*"))
+    told = re.search(r"after compilation: (\d+) s per epoch", process.stdout)
+    assert told and told.start() < process.stdout.index("joint   1 ")
     assert "joint ended after epoch 2" in process.stdout
     assert "\x1b" not in process.stdout  # no terminal, no control sequences
     assert process.stderr == ""  # Orbax, JAX and TensorFlow Datasets would

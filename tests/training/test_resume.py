@@ -50,8 +50,8 @@ def killed_at(stage, step):
     """Callbacks that are gone after that step of that stage."""
 
     class KilledRun(training.RunCallbacks):
-        def after_steps(self, at):
-            super().after_steps(at)
+        def after_steps(self, at, began):
+            super().after_steps(at, began)
             if (at.stage.name, at.step) == (stage, step):
                 raise Killed
 
