@@ -49,8 +49,8 @@ NEVER = 2.0  # a train accuracy that no run reaches
 class Course:
     """Margins of one setting along phase one."""
 
-    mean: tuple[tuple[float, ...], ...]  # [epoch, boundary]
-    std: tuple[tuple[float, ...], ...]
+    mean: list[list[float]]  # [epoch, boundary]
+    std: list[list[float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class CollapseStudy(Study):
 
     boundaries: tuple[str, ...]
     # Of the runs with some of the precautions: [run, epoch, boundary].
-    courses: dict[str, tuple[tuple[tuple[float, ...], ...], ...]]
+    courses: dict[str, list[list[list[float]]]]
 
 
 def study_margins(
@@ -192,7 +192,7 @@ def _analyse(
         draws=len(nulls),
         boundaries=tuple(names),
         courses={
-            name: Course(_tuples(course.mean(0)), _tuples(course.std(0, ddof=1)))
+            name: Course(course.mean(0).tolist(), course.std(0, ddof=1).tolist())
             for name, course in shown.items()
         },
         pairs=pairs,
@@ -210,12 +210,6 @@ def _analyse(
             for h, name in enumerate(names)
         ),
     )
-
-
-def _tuples(values: np.ndarray) -> Any:
-    """The array as nested tuples."""
-    is_flat = values.ndim == 1
-    return tuple(values.tolist() if is_flat else (_tuples(row) for row in values))
 
 
 def compare(
@@ -344,7 +338,7 @@ def collapse(
         courses = [read_course(folder / plan.name, names) for plan in own]
         ends = np.array([course[-1] for course in courses])  # [run, boundary]
         collapsed.append(int((ends < COLLAPSED).any(1).sum()))
-        found[name] = tuple(_tuples(np.array(course)) for course in courses)
+        found[name] = courses
         epochs = [len(course) for course in courses]
         margins = " ".join(f"{value:.3f}" for value in ends.mean(0))
         span = f"{min(epochs)}–{max(epochs)}"
