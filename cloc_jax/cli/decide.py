@@ -39,6 +39,7 @@ class FinishedRun:
         self.folder, self.scores = folder, results.read_results(folder)
         self.ranks = self.scores.ranks
         self._found = predictions.read(folder.path, self.scores)
+        self.predicted = self._found["test"].predicted
         true, probabilities = self.split("val")
         self.temperature = decisions.fit_temperature(probabilities, true)
 
@@ -64,11 +65,6 @@ class FinishedRun:
         """The same, with probabilities at the temperature that fits best."""
         true, probabilities = self.split(name)
         return true, decisions.apply_temperature(probabilities, self.temperature)
-
-    def labels(self, decision: Decision) -> dict[str, np.ndarray]:
-        """The labels of the test images, before a decision and after it."""
-        after = decision.apply(self.split("test")[1])
-        return {"before": self._found["test"].predicted, "after": after}
 
 
 def decide(
@@ -114,12 +110,12 @@ def decide(
         }
         choice |= {"thresholds": fitted, "max_missed": targets, "guarantee": guarantee}
     decision = Decision(tuple(run.ranks), run.temperature, **choice)
-    labels = run.labels(decision)
+    after = decision.apply(run.split("test")[1])
     _save(folder, decision)  # once all that it needs was there
     for line in decision.describe():
         console.print(line, soft_wrap=True)
     if decision.chooses_labels:
-        show_labels(run, decision, labels)
+        show_labels(run, decision, after)
     if decision.sets is not None:
         say_sets(run, decision, decision.sets)
     _draw_again(folder)
@@ -256,14 +252,12 @@ def _costs(
 # --- what it changes, in sentences and tables ---
 
 
-def show_labels(
-    run: FinishedRun, decision: Decision, labels: dict[str, np.ndarray]
-) -> None:
-    """A table of the test split, before the decision and after it."""
+def show_labels(run: FinishedRun, decision: Decision, after: np.ndarray) -> None:
+    """A table of the test split, before the decision and with its labels."""
     true, _ = run.split("test")
     table = Table(f"{len(true)} test images", box=None, pad_edge=False)
     columns = []
-    for title, given in labels.items():
+    for title, given in (("before", run.predicted), ("after", after)):
         table.add_column(title, justify="right")
         scores = model_card.scores_of_labels(true, given, run.ranks)
         columns.append(_cells(scores, decision))

@@ -360,14 +360,12 @@ def _columns(val: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str
     return {f"val {name}": value for name, value in val.items()} | dict(test or {})
 
 
-def _kept_columns(run: SummaryRun) -> dict[str, float | None]:
-    return {f"kept triplets {name}": kept for name, kept in run.kept_triplets.items()}
-
-
 def _write_csv(path: pathlib.Path, summary: Summary) -> None:
     """Writes a row per run."""
     rows = [
-        {"run": run.name} | _columns(run.val, run.test) | _kept_columns(run)
+        {"run": run.name}
+        | _columns(run.val, run.test)
+        | {f"kept triplets {name}": kept for name, kept in run.kept_triplets.items()}
         for cell in summary.cells
         for run in cell.runs
     ]
