@@ -79,7 +79,7 @@ def test_the_loss_can_be_copied_out(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     for path in (PACKAGE / "losses").rglob("*.py"):
         foreign = {name.split(".")[0] for name in imports(path)}
-        assert foreign <= {"jax", "jaxtyping", "optax", "typing"} | {
+        assert foreign <= {"jax", "jaxtyping", "numpy", "optax", "typing"} | {
             "collections",
             "functools",
             "math",

@@ -14,7 +14,7 @@ H_i is piecewise linear. With t_ik = margin(y_i, y_k) + s_ik and
 H_i = sum_k c_ik t_ik - sum_j c_ij s_ij, and the counts are also its gradients. The
 "sorted" algorithm finds them in O(B^2 log B) for a batch of B, instead of looking at
 all O(B^3) triplets as the "dense" one does; both are exact. This file needs nothing but
-JAX (and jaxtyping, for its signatures) and can be copied out and used alone.
+JAX (and NumPy and jaxtyping, for its signatures) and can be copied out and used alone.
 """
 
 import functools
