@@ -234,8 +234,9 @@ def _cloc() -> ConfigDict:
     cloc.margin_start = (0.5, 1.0)  # learned margins start uniform in [a, b)
     # Of learned margins: softplus, or relu, which can reach 0 and merge two ranks.
     cloc.margin_form = "softplus"
-    # Above 0: margins are proportions, scaled to this sum; cosines allow 2 after a
-    # signed projection and 1 after a ReLU. 0, the paper's: they are what they are.
+    # Above 0: learned margins are proportions, with a mean of this over the number of
+    # boundaries; fixed ones keep their values. Cosines allow sums up to 2 after a
+    # signed projection and 1 after a ReLU. 0, the paper's: learned margins are free.
     cloc.margin_budget = 0.0
     cloc.margin_optimizer = ""  # adam or sgd; "" for the same as the rest
     # Of the margins; None for the same as the rest.

@@ -145,7 +145,8 @@ class Margins(nnx.Module):
       num_boundaries: between neighbouring ranks.
       start: range of start values.
       form: "softplus" stays above the floor; "relu" can get stuck on it.
-      budget: above 0, the sum that all margins are scaled to.
+      budget: above 0, what all margins would sum to if all were learned: learned ones
+        are scaled to the mean budget / num_boundaries, fixed ones keep their values.
     """
 
     def __init__(
@@ -175,13 +176,16 @@ class Margins(nnx.Module):
         self.value = Constant(jnp.asarray(np.where(fixed, given, 1), jnp.float32))
         self.floor = Constant(jnp.asarray(floor, jnp.float32))
         self.num_boundaries = num_boundaries
-        self.form, self.budget = form, budget
+        self.form, self.budget = form, budget if not fixed.all() else 0.0
 
     def __call__(self) -> Float[Array, "boundaries"]:
         above = getattr(jax.nn, self.form)(self.theta[...])
-        values = jnp.where(self.fixed[...], self.value[...], self.floor[...] + above)
-        values = jnp.broadcast_to(values, (self.num_boundaries,))
-        return values * (self.budget / values.sum()) if self.budget else values
+        learned = self.floor[...] + above
+        if self.budget:
+            mean = jnp.mean(learned, where=~self.fixed[...])
+            learned *= self.budget / self.num_boundaries / mean
+        values = jnp.where(self.fixed[...], self.value[...], learned)
+        return jnp.broadcast_to(values, (self.num_boundaries,))
 
 
 class Contrasted(heads.Network):
@@ -219,6 +223,12 @@ def cloc(
     entries = parse(margins, boundaries, floor=rho, start=margin_start)
     interface.check_range("method.cloc", 0, weight=weight, margin_budget=margin_budget)
     interface.check_range("method.cloc", 0, stop_accuracy=stop_accuracy)
+    if margin_budget and any(entry.floor for entry in entries):
+        raise ValueError(
+            f"method.cloc.margin_budget is {margin_budget:g}, which scales learned "
+            "margins, so a floor below them would not hold; set "
+            "method.cloc.margin_budget=0 with method.cloc.rho or learn>=…."
+        )
     interface.check_range("method.cloc", 1, 2, phases=phases)
     for name, value, choices in (
         ("contrast", contrast, heads.CONTRASTS),

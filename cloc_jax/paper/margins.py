@@ -38,6 +38,7 @@ from cloc_jax.training import assembly
 from cloc_jax.training.trained_run import TrainedRun
 
 LEARNED, PERMUTED = "learned", "permuted"
+FREE = {"method.cloc.margin_budget": 0.0}  # only a free sum of margins can collapse
 SURE, LEAST_DRAWS = 0.05, 19
 MATERIAL = 0.01  # a smaller part of a difference is of no use to anybody
 GAPS, AREAS = "true gaps", "AUC of a linear probe"
@@ -377,6 +378,6 @@ def precautions(max_epochs: int) -> list[Setting]:
         "none of them": relu | start | long,
     }
     return [
-        Setting(name, {"method.cloc.phases": 1} | change)
+        Setting(name, {"method.cloc.phases": 1, **FREE} | change)
         for name, change in changes.items()
     ]

@@ -96,14 +96,19 @@ def with_options(spec, **options):
     return Margins(parse(spec, 4), 4, rngs=nnx.Rngs(0), **options)
 
 
-def test_a_budget_makes_margins_proportions():
-    module = with_options([1.0, 3.0, "learn=2", "learn=2"], budget=2.0)
-    np.testing.assert_allclose(module(), [0.25, 0.75, 0.5, 0.5], rtol=1e-6)
-    module.theta[...] = jnp.full(4, -20.0, jnp.float32)
-    assert float(module().sum()) == pytest.approx(2)  # what some lose, others gain
-    np.testing.assert_allclose(module()[:2], [0.5, 1.5], rtol=1e-5)
+def test_a_budget_scales_learned_margins_and_no_others():
+    module = with_options([1.0, 3.0, "learn=2", "learn=6"], budget=2.0)
+    # Two of four are learned: half of the budget is theirs.
+    np.testing.assert_allclose(module(), [1.0, 3.0, 0.25, 0.75], rtol=1e-6)
+    module.theta[...] = jnp.array([0, 0, -20, -21], jnp.float32)  # what one loses …
+    assert float(module()[2:].sum()) == pytest.approx(1)
+    np.testing.assert_array_equal(module()[:2], [1, 3])
     gradient = nnx.grad(lambda m: m().sum())(with_options("learn", budget=2.0))
     np.testing.assert_allclose(gradient["theta"][...], 0, atol=1e-6)
+    np.testing.assert_allclose(with_options("shared", budget=2.0)(), [0.5] * 4)
+    np.testing.assert_array_equal(
+        with_options(0.3, budget=2.0)(), np.float32([0.3] * 4)
+    )
 
 
 def test_relu_margins_reach_zero_and_stay_there():
