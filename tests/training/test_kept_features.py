@@ -239,22 +239,3 @@ def test_views_are_drawn_from_the_kept_ones():
     assert len(drawn) == 3
     assert parts.dataset.splits["train"][5].tobytes() in drawn
     assert len(parts.dataset.splits["val"].views) == 1
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"encoder__name": "resnet50"}, "timm/resnet50"),
-        ({"encoder__name": "resnet50", "encoder__weights": "gone.pth"}, "gone.pth"),
-        ({"encoder__trainable_from": "layer9"}, "layer1, layer2, layer3, layer4"),
-        ({"encoder__trainable_from": "stem"}, "encoder.trainable_from is 'stem'"),
-        (FROZEN | {"encoder__cache_gib": 1e-6}, "encoder.cache_gib"),
-        ({"encoder__frozen": True}, "set head.projection"),
-        ({"encoder__dtype": "float8"}, "encoder.dtype is 'float8'"),
-    ],
-)
-def test_refused(change, message, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    with pytest.raises((ValueError, OSError), match=message):
-        training.train(clean(**change), folder, resume=False)
-    assert not folder.path.exists()

@@ -28,11 +28,6 @@ def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
     assert f"{100 * 3 * (one + two) / 60:.0f} min at most" in line
 
 
-def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
-    _, advice = callbacks.estimate_lines(config, parts, 60.0, 3)
-    assert advice.endswith("--config=configs/quickstart.py:frozen")
-
-
 def steps(estimate, *began, is_last=False):
     for start in began:
         estimate.after_step(0, start, is_last=is_last)
