@@ -31,6 +31,7 @@ def untrained_run(config, path):
             "rule": "max_epochs",
             "reason": "it was made for a test",
             "seconds": 0.0,
+            "shares": {},
         }
         callbacks.hand_over(folder, stage.name, state, support, record)
     return folder

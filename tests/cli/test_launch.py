@@ -64,11 +64,15 @@ def test_leaves_all_results(finished):
     assert {split: len(one.items) for split, one in found.items()} == {
         split: scores.count for split, scores in results.final.items()
     }
+    test = found["test"]
+    right = np.mean(test.true == test.predicted)
+    assert right == pytest.approx(results.final["test"].accuracy)
+    assert (test.probabilities.argmax(1) == test.predicted).all()
     for name in ("confusion.png", "embedding.png", "similarity.png"):
         with Image.open(run / name) as picture:
             picture.verify()
     kept = view.read_thumbnails(run / view.THUMBNAILS)
-    assert set(kept) == set(found["test"].items)
+    assert set(kept) == set(test.items)
     page = (run / "report.html").read_text()
     assert f"{100 * results.final['test'].accuracy:.1f}%" in page
     assert page.rstrip().endswith("</html>")
@@ -108,19 +112,6 @@ def test_metrics_have_the_documented_keys(finished):
         assert all(share is None or 0 <= share <= 1 for share in kept.values())
     assert any(share is not None for share in in_training[-1].values())
     assert history(finished[0])[-1]["readouts"]["kept_triplets"] == in_training[-1]
-
-
-def test_predictions_agree_with_metrics(finished):
-    run, _ = finished
-    rows = [r for r in csv.DictReader((run / "predictions.csv").open())]
-    test = [r for r in rows if r["split"] == "test"]
-    assert len(test) == 14 and len(rows) == 34
-    right = np.mean([r["true"] == r["predicted"] for r in test])
-    metrics = json.loads((run / "metrics.json").read_text())
-    assert right == pytest.approx(metrics["final"]["test"]["accuracy"])
-    chances = np.array([[float(r[f"p_{k}"]) for k in range(5)] for r in rows])
-    np.testing.assert_allclose(chances.sum(1), np.ones(len(rows)), atol=1e-5)
-    assert (chances.argmax(1) == [int(r["predicted"]) for r in rows]).all()
 
 
 def test_phase_two_keeps_the_margins_to_the_bit(finished):
@@ -170,40 +161,33 @@ def test_killed_and_resumed_equals_uninterrupted(finished, place):
     assert one["final"] == other["final"] and one["margins"] == other["margins"]
 
 
-def test_a_damaged_model_predicts_nothing(finished, place):
+def test_a_damaged_model_predicts_nothing(finished, tmp_path, capsys):
     run, _ = finished
-    copy = place / "damaged"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, tmp_path / "damaged")
     flip(biggest(copy / "stages" / "refine"), 20)
-    process = launch(
-        "predict", "--run=damaged", "--output=no.csv", run / "examples", cwd=place
-    )
-    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1
-    assert process.stderr.startswith("error: damaged/stages/refine/")
-    assert not (place / "no.csv").exists()
+    output = tmp_path / "no.csv"
+    words = [f"--run={copy}", f"--output={output}", str(run / "examples")]
+    assert main.main(["predict", *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert said.startswith(f"error: {copy}/stages/refine/")
+    assert not output.exists()
 
 
 def test_two_writers(finished, place):
     with RunFolder(finished[0]).held("train"):
-        for words in (
-            ["evaluate", "--run=whole"],
-            ["decide", "--run=whole", "--max-missed=0.1"],
-            ["report", "--run=whole"],
-        ):
-            process = launch(*words, cwd=place)
-            assert process.returncode == 2, words
-            assert f"process {os.getpid()} on" in process.stderr
-            assert "(train) has been writing into it since 20" in process.stderr
+        process = launch("decide", "--run=whole", "--max-missed=0.1", cwd=place)
+    assert process.returncode == 2
+    assert f"process {os.getpid()} on" in process.stderr
+    assert "(train) has been writing into it since 20" in process.stderr
 
 
-@pytest.mark.parametrize("words", [["--help"], ["decide", "--run=nowhere"]])
-def test_closed_streams(words, tmp_path):
-    command = f'"{sys.executable}" "{ROOT / "launch.py"}" {" ".join(words)}'
+def test_a_closed_output(tmp_path):
+    command = f'"{sys.executable}" "{ROOT / "launch.py"}" decide --run=nowhere >&-'
     process = subprocess.run(
-        f"{command} >&-", shell=True, cwd=tmp_path, capture_output=True, text=True
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True
     )
-    assert "Traceback" not in process.stderr
-    assert process.returncode == (0 if words == ["--help"] else 2)
+    assert "Traceback" not in process.stderr and process.returncode == 2
 
 
 @pytest.mark.slow
@@ -247,8 +231,7 @@ def test_a_damaged_configuration_is_refused(finished, tmp_path, capsys):
 
 def test_results_are_made_again(finished, place):
     run, _ = finished
-    copy = place / "copy"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, place / "copy")
     for name in ("metrics.json", "predictions.csv", "report.html", "confusion.png"):
         (copy / name).unlink()
     launched("evaluate", "--run=copy", cwd=place)
@@ -259,8 +242,7 @@ def test_results_are_made_again(finished, place):
 
 def test_report_is_drawn_again_without_jax(finished, place):
     run, _ = finished
-    copy = place / "redrawn"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, place / "redrawn")
     (copy / "report.html").unlink()
     before = {p: p.read_bytes() for p in copy.iterdir() if p.is_file()}
     code = (
@@ -298,8 +280,7 @@ def test_predict_equals_the_evaluation_and_goes_on_past_a_broken_file(finished, 
 
 def test_predict_goes_by_a_saved_decision(finished, place):
     run, _ = finished
-    copy = place / "decided"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, place / "decided")
     ranks = tuple(str(k) for k in range(5))
     sets, costs = PredictionSets(0.9, 0.6, 100), {"1|2": (9.0, 0.2)}
     decision = Decision(ranks, 1.5, costs=costs, sets=sets)
@@ -330,11 +311,6 @@ def test_predict_goes_by_a_saved_decision(finished, place):
         mean = sum(k * float(p) for k, p in enumerate(chances))
         assert float(row["expected"]) == pytest.approx(mean, abs=2e-3)
     assert any(row["predicted"] != row["most_likely"] for row in rows)
-    text = (copy / "decision.json").read_text()
-    (copy / "decision.json").write_text(text.replace("temperature", "heat"))
-    process = launch("predict", "--run=decided", run / "examples", cwd=place)
-    assert process.returncode == 2
-    assert "decision.json is damaged" in process.stderr
 
 
 def test_predictions_never_replace_a_file(tmp_path):
@@ -390,13 +366,16 @@ def test_own_folder_of_images(place):
     [
         ("--config.train.batch_size=33", "so it must be even"),
         ("--run=/proc/run", "--run=/proc/run cannot be written"),
-        (f"--config={ROOT / 'configs' / 'koa.py'}", "data.root is empty"),
+        ("--config=configs/koa.py", "data.root is empty"),
     ],
 )
-def test_mistakes_that_libraries_find_leave_nothing(words, message, tmp_path):
-    process = launch(words, cwd=tmp_path)
-    assert process.returncode == 2 and "Traceback" not in process.stderr
-    assert process.stderr.startswith("error: ") and message in process.stderr
+def test_mistakes_that_libraries_find_leave_nothing(
+    words, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main.main([words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and message in said
     assert not list(tmp_path.iterdir())
 
 
