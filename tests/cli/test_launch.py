@@ -128,10 +128,12 @@ def test_phase_two_keeps_the_margins_to_the_bit(finished):
     assert margins[1] == margins[2] == margins[3]
 
 
-def test_killed_and_resumed_equals_uninterrupted(finished, place):
+def test_killed_and_resumed_equals_uninterrupted(finished, place, monkeypatch, capsys):
+    """The resumed run is that of the other one's saved configuration."""
     whole, _ = finished
     parts = place / "parts"
-    command = [*TINY, f"--run={parts.name}"]
+    command = ["train", f"--config={whole / 'config.json'}", f"--run={parts.name}"]
+    command += ["--no-report"]
     # Five steps per epoch; the newest checkpoint is then of step eight.
     for kill in ("SIGKILL joint 9", "SIGTERM refine 2"):
         resume = ["--resume"] if parts.exists() else []
@@ -155,10 +157,18 @@ def test_killed_and_resumed_equals_uninterrupted(finished, place):
         a, b = arrays(whole, stage), arrays(parts, stage)
         assert list(a) == list(b)
         assert all(a[k].tobytes() == b[k].tobytes() for k in a)
-    one, other = (
-        json.loads((run / "metrics.json").read_text()) for run in (whole, parts)
-    )
-    assert one["final"] == other["final"] and one["margins"] == other["margins"]
+    one, other = (read_results(RunFolder(run)) for run in (whole, parts))
+    assert one.final == other.final and one.margins == other.margins
+    name = "predictions.csv"
+    assert (whole / name).read_bytes() == (parts / name).read_bytes()
+    assert not (parts / "report.html").exists()
+    # Once more, and nothing is trained.
+    before = {p: p.read_bytes() for p in parts.rglob("*") if p.is_file()}
+    monkeypatch.chdir(place)
+    assert main.main([*command, "--resume"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "parts is finished" in said and "its checkpoints were removed" in said
+    assert {p: p.read_bytes() for p in parts.rglob("*") if p.is_file()} == before
 
 
 def test_a_damaged_model_predicts_nothing(finished, tmp_path, capsys):
@@ -202,22 +212,6 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place):
     assert history(parts) == history(whole)
     name = "predictions.csv"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
-
-
-def test_a_saved_configuration_trains_the_same_run_once(finished, place):
-    run, _ = finished
-    words = ["train", f"--config={run / 'config.json'}", "--run=saved", "--resume"]
-    launched(*words, "--no-report", cwd=place)  # where there is none yet
-    copy = place / "saved"
-    name = "predictions.csv"
-    assert (run / name).read_bytes() == (copy / name).read_bytes()
-    one, other = (read_results(RunFolder(folder)) for folder in (run, copy))
-    assert one.final == other.final
-    assert not (copy / "report.html").exists()
-    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
-    said = launched(*words, "--no-report", cwd=place).stdout
-    assert "saved is finished" in said and "its checkpoints were removed" in said
-    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
 
 
 def test_a_damaged_configuration_is_refused(finished, tmp_path, capsys):
@@ -278,19 +272,17 @@ def test_predict_equals_the_evaluation_and_goes_on_past_a_broken_file(finished, 
     assert all(tuple(r[f"p_{k}"] for k in range(5)) in known for r in rows)
 
 
-def test_predict_goes_by_a_saved_decision(finished, place):
+def test_predict_goes_by_a_saved_decision(finished, place, capsys):
     run, _ = finished
     copy = shutil.copytree(run, place / "decided")
     ranks = tuple(str(k) for k in range(5))
     sets, costs = PredictionSets(0.9, 0.6, 100), {"1|2": (9.0, 0.2)}
     decision = Decision(ranks, 1.5, costs=costs, sets=sets)
     files.write_sealed(copy / "decision.json", decision.to_json())
-    process = launched(
-        "predict", "--run=decided", "--output=by.csv", run / "examples", cwd=place
-    )
-    assert "labels by decided/decision.json" in process.stdout
-    assert "at 1|2 a missed image costs 9" in process.stdout
-    assert "at least 90% of images" in process.stdout
+    words = [f"--run={copy}", f"--output={place / 'by.csv'}", str(run / "examples")]
+    assert main.main(["predict", *words]) == 0
+    said = capsys.readouterr().out
+    assert "at 1|2 a missed image costs 9" in said and "at least 90% of images" in said
     found = predictions.read(run, read_results(RunFolder(run)))["test"]
     shown = decision.calibrated(found.probabilities)
     lists = (
