@@ -83,8 +83,6 @@ def test_a_shipped_configuration_is_found_from_anywhere(tmp_path, monkeypatch):
     "text, message",
     [
         ("", "has no attribute 'get_config'"),
-        ("def get_config(:", "invalid syntax"),
-        ("import nothing_like_it", "No module named 'nothing_like_it'"),
         ("def get_config():\n    return x", "name 'x' is not defined"),
     ],
 )
@@ -99,38 +97,23 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
     "arguments, message",
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
-        (["--config.train.batch_size=8.5"], "--config.train.batch_size=8.5"),
         (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
         (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
         (["fly"], "unknown job 'fly'; use one of train, "),
-        (["train", "images"], "unrecognized arguments: images"),
         (["--resume", "show"], "the job comes first: python launch.py show"),
         (
             ["--config.method.cloc.weight=2", "--config.method.name=ce"],
             "method.cloc.weight is set, but method.name is ce",
         ),
         (["evaluate"], "add --run=DIR"),
-        (
-            ["evaluate", "--run=x", "--config.seed=1"],
-            "unrecognized arguments: --config.seed=1",
-        ),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
         (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen"),
-        (["--config=configs/official.py"], "it has :orcnn, :coral"),
-        (["tables", "--data=moon"], "--data names moon; give some of adience"),
-        (["--config", "configs/koa.py"], "unrecognized arguments: --config"),
         (["sweep", "--seeds=0"], "got 0; give a whole number, 1 or more"),
         (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
-        (["--config.data.size=(32.5, 32)"], "data.size is (32.5, 32)"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
-        (["decide", "--run=x", "--max-missed=lots"], "max-missed"),
         (["decide", "--run=x", "--max-missed=0.05", "--remove"], "give it alone"),
         (["sweep", "--hours=0"], "--hours is 0; use more than 0"),
         (["sweep", "--option=num_gpus=1"], "is for another engine"),
-        (
-            ["sweep", "--workers=2", "--coordinator=host:1234"],
-            "leave out one of them",
-        ),
     ],
 )
 def test_mistakes_are_named_before_anything_starts(

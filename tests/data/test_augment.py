@@ -331,8 +331,3 @@ def test_a_strength_of_one_change_leaves_the_other_draws_alone():
     rarely = turned._replace(autoaugment=1e-9)
     again = augment.apply(rarely, image, np.random.default_rng(5))
     np.testing.assert_array_equal(plain, again)
-
-
-def test_apply_refuses_floats():
-    with pytest.raises(ValueError, match="uint8"):
-        augment.apply(EVERYTHING, np.zeros((4, 4, 1)), np.random.default_rng(0))

@@ -218,17 +218,6 @@ def test_bad_images_stop_or_are_skipped(tmp_path):
     assert sorted(skipped) == [f"0/bad{i}.png" for i in range(7)]
 
 
-def test_a_rank_of_bad_images_is_an_empty_rank(tmp_path):
-    root = miniatures.folder(tmp_path / "source", (20, 20, 0))
-    (root / "2").mkdir()
-    for i in range(3):
-        (root / "2" / f"{i}.png").touch()
-    with pytest.raises(ValueError, match="there are no training images of 2"):
-        load("folder", root, tmp_path / "prepared", on_bad_image="skip")
-    with pytest.raises(ValueError, match="3 of 43 images cannot be read"):
-        load("folder", root, tmp_path / "prepared")
-
-
 @pytest.mark.parametrize(
     ("name", "field", "value", "message"),
     [

@@ -228,12 +228,6 @@ def test_what_shrinks_is_averaged_and_what_grows_is_interpolated():
     np.testing.assert_array_equal(out, np.full((2, 6, 1), 100))
 
 
-def test_prepare_refuses_what_is_no_image(ramp):
-    for wrong in (ramp, ramp[:, :, None].astype(np.float32), np.zeros((2, 2, 4), "u1")):
-        with pytest.raises(images.ImageError, match="uint8 .height, width, 1 or 3"):
-            prepare(wrong, size=(4, 4))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("equalize", [False, True])
 @pytest.mark.parametrize("crop", [None, (20, 30), (12, 12)])

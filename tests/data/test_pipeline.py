@@ -60,13 +60,6 @@ def test_images_depend_on_the_step_alone():
     assert (np.asarray(whole[0]["image"]) != np.asarray(whole[1]["image"])).any()
 
 
-def test_several_views_are_different_looks_at_the_same_items():
-    (batch, *_), plan, _ = batches(views=2)
-    one, two = batch["image"]
-    assert one.shape == two.shape == (6, 12, 10, 1)
-    assert (np.asarray(one) != np.asarray(two)).any()
-
-
 def test_rows_of_several_items_have_every_view_of_each():
     source = Noise()
     plan = Triples(source.labels, 4)

@@ -106,22 +106,6 @@ def test_shards_are_read_as_one(tmp_path, monkeypatch):
     ]
 
 
-def test_names_that_are_not_text(tmp_path):
-    source = miniatures.folder(tmp_path / "source", (3, 3))
-    odd = os.fsencode(source / "0") + b"/caf\xe9.png"
-    try:
-        os.rename(source / "0" / "00.png", odd)
-    except OSError:
-        pytest.skip("this file system wants text")
-    made, listing, _ = prepare(source, tmp_path)
-    part = opened(made, listing)
-    place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
-    expected = miniatures.read(os.fsdecode(odd), channels=3)
-    np.testing.assert_array_equal(part[place], expected)
-    again, _, said = prepare(source, tmp_path)
-    assert again == made and said == []
-
-
 # --- bad images ---
 
 
@@ -324,11 +308,3 @@ def test_a_full_disk(source, tmp_path, monkeypatch):
     monkeypatch.undo()
     made, _, said = prepare(source, tmp_path)
     assert len(made.contents) == 9 and len(said) == 1
-
-
-def test_a_folder_that_cannot_be_written_to(source, tmp_path):
-    (tmp_path / "prepared").write_text("a file where a folder should be")
-    with pytest.raises(
-        OSError, match="Not a directory: .*prepared|File exists: .*prep"
-    ):
-        prepare(source, tmp_path)
