@@ -4,7 +4,6 @@ import importlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
 
 import chromium
 import jax
@@ -47,14 +46,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not session.config.getoption("numprocesses"):  # else workers run the tests
         for name in LIBRARIES:
             importlib.import_module(name)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[pathlib.Path]:
-    """A folder that every user may write to; `tmp_path` is closed to others."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        yield pathlib.Path(folder)
 
 
 @pytest.fixture

@@ -48,6 +48,16 @@ def launched(*arguments, **options):
     return process
 
 
+def stand_ins(place, *names):
+    """A file that appears if such a library is imported, and variables for that."""
+    trace = place / "imported"
+    (place / "stub").mkdir(parents=True)
+    for name in names:
+        code = f"open({str(trace)!r}, 'w').close()\n"
+        (place / "stub" / f"{name}.py").write_text(code)
+    return trace, {"PYTHONPATH": os.pathsep.join([str(ROOT), str(place / "stub")])}
+
+
 def run_code(code, *arguments, cwd=ROOT, **environment):
     """The finished process of `python -c code arguments`."""
     return _run(["-c", code, *arguments], cwd, environment)

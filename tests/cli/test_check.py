@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 
-import miniatures
 import numpy as np
 import pytest
 from PIL import Image
@@ -139,19 +138,6 @@ def test_what_the_command_says(tmp_path, monkeypatch, capsys):
     assert "In several splits, identical: 1 group" in said
     assert "000_a.png (train, 0) = 900_a.png (test, 1)" in said
     assert (tmp_path / "runs" / "folder-check" / "check.json").exists()
-
-
-@pytest.mark.slow
-def test_every_layout_can_be_checked(tmp_path):
-    for name, make in miniatures.MINIATURES.items():
-        config = folder.get_config()
-        config.data.name = name
-        config.data.root = str(make(tmp_path / name))
-        config.data.size = (32, 32)
-        code = check.check(config, tmp_path / "out" / name)
-        found = json.loads((tmp_path / "out" / name / "check.json").read_text())
-        assert code == bool(found["findings"]), name
-        assert sum(map(sum, (c.values() for c in found["images"].values()))) > 10
 
 
 IDRID = {  # (split, number, grade) of both

@@ -1,10 +1,8 @@
 """The job `decide`, on run folders written by hand and through launch.py."""
 
-import os
-
 import pytest
 from finished_runs import change_results, finished_run
-from launching import ROOT, launch, launched
+from launching import launched, stand_ins
 
 from cloc_jax.cli import decide
 from cloc_jax.runtime import files
@@ -193,26 +191,12 @@ def test_cut_predictions_leave_no_decision(run):
 
 
 def test_launch_decides_without_jax(run, tmp_path):
-    # A stand-in that would leave a trace.
-    stub = tmp_path / "stub"
-    stub.mkdir()
-    trace = tmp_path / "imported"
-    for name in ("jax", "sklearn", "cv2"):
-        (stub / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    process = launched(
-        "decide",
-        "--run=run",
-        "--boundary=1|2",
-        "--max-missed=0.05",
-        cwd=tmp_path,
-        PYTHONPATH=os.pathsep.join([str(ROOT), str(stub)]),
-    )
+    trace, variables = stand_ins(tmp_path / "without", "jax", "sklearn", "cv2")
+    words = ["--run=run", "--boundary=1|2", "--max-missed=0.05"]
+    process = launched("decide", *words, cwd=tmp_path, **variables)
     assert process.stderr == "" and not trace.exists()
     assert "test images" in process.stdout and "\x1b" not in process.stdout
     assert saved(run).max_missed == {"1|2": 0.05}
-    process = launch("decide", "--run=run", "--remove", cwd=tmp_path)
-    assert process.returncode == 0 and "decision-2.json" in process.stdout
-    assert not run.decision.exists()
 
 
 def test_each_boundary_may_have_its_own_missed_rate(run, capsys):

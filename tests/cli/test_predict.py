@@ -8,7 +8,6 @@ import pathlib
 import miniatures
 import numpy as np
 import pytest
-from permissions import unprivileged
 
 from cloc_jax.cli import predict
 from cloc_jax.methods import Prediction
@@ -94,12 +93,20 @@ def test_links_pipes_devices_and_folders(grade, tmp_path):
         grade(tmp_path, place / "0.png", place / "typo.png")
 
 
-def test_a_folder_that_cannot_be_listed_is_not_passed_over(grade, open_folder):
-    place = images(open_folder)
-    (place / "closed").mkdir(mode=0)
-    with unprivileged(), pytest.raises(PermissionError, match="closed"):
-        grade(open_folder, place)
-    (place / "closed").chmod(0o755)
+def test_a_folder_that_cannot_be_listed_is_not_passed_over(
+    grade, tmp_path, monkeypatch
+):
+    place, scandir = images(tmp_path), os.scandir
+    (place / "closed").mkdir()
+
+    def refuse(path):  # as permissions would, which bind no root
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="closed"):
+        grade(tmp_path, place)
 
 
 def test_names_that_are_no_text_keep_their_bytes(
@@ -118,6 +125,16 @@ def test_names_that_are_no_text_keep_their_bytes(
     assert b"caf\\xe9.png" in printed and b"\xe9" not in printed
     assert b"\\x1b]0;owned\\x07.png" in printed
     assert b"\x1b" not in printed and b"\x07" not in printed
+
+
+def test_predictions_never_replace_a_file(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("predicted.csv", "predicted-2.csv"):
+        target = predict._target(run, "")
+        assert target == tmp_path / name
+        target.touch()
+    with pytest.raises(FileExistsError, match="give another name"):
+        predict._target(run, str(target))
 
 
 def test_a_full_disk_leaves_no_table(grade, tmp_path, monkeypatch):

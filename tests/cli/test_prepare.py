@@ -1,9 +1,7 @@
 """The job `prepare`: records, lists of every split, no TensorFlow."""
 
-import os
-
 import miniatures
-from launching import ROOT, launch
+from launching import ROOT, launch, stand_ins
 
 from cloc_jax.cli import images
 from cloc_jax.cli.command_line import Settings
@@ -31,19 +29,16 @@ def test_prepared_images_are_in_the_users_cache_by_default(monkeypatch, tmp_path
 
 def test_from_the_command_line_without_tensorflow(tmp_path):
     miniatures.folder(tmp_path / "source")
-    stub = tmp_path / "stub" / "tensorflow"
-    stub.mkdir(parents=True)
-    trace = tmp_path / "tensorflow-was-imported"
-    (stub / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    trace, variables = stand_ins(tmp_path / "without", "tensorflow")
     process = launch(
         "prepare",
         f"--config={ROOT / 'configs' / 'folder.py'}",
         "--config.data.root=source",
         "--config.data.prepared=prepared",
         cwd=tmp_path,
-        PYTHONPATH=os.pathsep.join([str(ROOT), str(stub.parent)]),
+        **variables,
     )
     assert process.returncode == 0 and process.stderr == ""
     assert "preparing 24 images once, in " in process.stdout
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["prepared", "source", "stub"]
+    assert names == ["prepared", "source", "without"] and not trace.exists()
