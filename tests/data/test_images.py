@@ -91,16 +91,6 @@ def test_unknown_range_is_refused(tmp_path, value):
         read(path, channels=1)
 
 
-def test_alpha_is_laid_on_black(tmp_path, colours):
-    alpha = np.full((6, 9, 1), 255, np.uint8)
-    alpha[:2], alpha[2:4] = 0, 128
-    path = save(tmp_path / "alpha.png", np.concatenate([colours, alpha], axis=2))
-    pixels = read(path, channels=3)
-    np.testing.assert_allclose(pixels, colours * (alpha / 255.0), atol=1)
-    np.testing.assert_array_equal(pixels[4:], colours[4:])
-    assert not pixels[:2].any()
-
-
 @pytest.mark.parametrize("extension", ["jpg", "tif"])
 def test_cmyk(tmp_path, extension):
     path = tmp_path / f"print.{extension}"

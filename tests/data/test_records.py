@@ -14,7 +14,7 @@ from PIL import Image
 
 from cloc_jax.data import images, records
 from cloc_jax.data.images import NetworkInput
-from cloc_jax.data.layouts import official, rank_folders
+from cloc_jax.data.layouts import rank_folders
 from cloc_jax.data.records import Records
 from cloc_jax.runtime.files import Damaged
 
@@ -82,18 +82,6 @@ def test_large_images_are_shrunk_without_changing_what_is_seen(tmp_path, channel
         np.testing.assert_array_equal(seen, wanted.prepare(direct), err_msg=id_)
         assert part[i].shape[0] * part[i].shape[1] <= 4 * 16 * 12
     assert made.facts["least_height"] == 7 and made.facts["least_width"] == 10
-
-
-def test_rows_of_an_array_file(tmp_path):
-    path = miniatures.retinamnist(tmp_path)
-    items = official.scan_retinamnist(path).items
-    wanted = WANTED._replace(size=(28, 28))
-    made = records.prepare(items, tmp_path / "p", wanted, say=id)
-    arrays = np.load(path)
-    part = Records(made, items, wanted)
-    for i, item in enumerate(items):
-        array, row = item.row
-        np.testing.assert_array_equal(part[i], arrays[array][row])
 
 
 def test_shards_are_read_as_one(tmp_path, monkeypatch):

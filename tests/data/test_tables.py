@@ -1,7 +1,6 @@
 """Own images graded in a table: columns, labels, splits, and every refusal."""
 
 import csv
-import os
 
 import pytest
 from miniatures import picture, write
@@ -145,19 +144,6 @@ def test_refusals(tmp_path, change, message):
     )
     with pytest.raises(ValueError, match=message):
         scan(root)
-
-
-def test_only_regular_files_of_some_size(tmp_path, monkeypatch):
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
-    for name, kind in (("pipe", "named pipe"), ("zero", "a device"), ("loop", "")):
-        with pytest.raises((ValueError, OSError), match=f"{name}.csv.*{kind}"):
-            scan(tmp_path, csv=f"{name}.csv")
-    make(tmp_path)
-    monkeypatch.setattr(tables, "MAX_BYTES", 20)
-    with pytest.raises(ValueError, match="more than the limit"):
-        scan(tmp_path)
 
 
 # --- reading tables ---
