@@ -107,16 +107,3 @@ def test_a_setting_with_a_run_missing_is_not_chosen(played):
     found = sweep.summarize(played, plans, is_choosing=True)
     ranked = choice.rank(found, "accuracy").cells
     assert ranked[0].settings["method.name"] == "ce" and ranked[-1].unfinished
-
-
-@pytest.mark.parametrize(
-    "vary, choose, message",
-    [
-        (VARY, "beauty", "--choose is 'beauty'; use one of accuracy"),
-        ([], "accuracy", "needs several settings"),
-    ],
-)
-def test_refused(vary, choose, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        sweep.sweep(tiny(), tmp_path / "s", vary=vary, seeds=1, choose=choose)
-    assert not (tmp_path / "s").exists()

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import shutil
 
 import miniatures
 import numpy as np
@@ -193,41 +192,6 @@ def test_an_interrupted_extraction_goes_on(monkeypatch):
     counted = count_extractions(monkeypatch)
     assembly.build(config)
     assert sum(counted) == 300 + 20 + 14 - calls[0]
-
-
-def train_features(config):
-    return assembly.build(config).dataset.splits["train"].views[0]
-
-
-def test_what_another_process_adds_meanwhile_is_not_computed(monkeypatch, cache):
-    config = clean(**FROZEN, data__num_train=300)
-    monkeypatch.setattr(kept_features, "MOST_BATCHES", 2)
-    add, parts, removed = kept_features.FeatureStore.add, [], []
-
-    def keeping(self, names, rows):
-        parts.append((self._folder, list(names), rows))
-        add(self, names, rows)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_features.FeatureStore, "add", keeping)
-        expected = np.asarray(train_features(config))
-    shutil.rmtree(cache)
-    assembly._DERIVED.clear()  # as in another process
-
-    def adding(self, names, rows):
-        add(self, names, rows)
-        if not removed:  # the other one adds half of the parts, but not this one
-            others = [p for p in parts if p[1] != list(names) and p[0] == self._folder]
-            for folder, other, values in others[: len(others) // 2]:
-                add(kept_features.FeatureStore(folder), other, values)
-                removed.append(len(other))
-
-    monkeypatch.setattr(kept_features.FeatureStore, "add", adding)
-    counted = count_extractions(monkeypatch)
-    found = np.asarray(train_features(config))
-    assert sum(removed) >= 100
-    assert sum(counted) == 300 + 20 + 14 - sum(removed)
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_views_are_drawn_from_the_kept_ones():

@@ -8,9 +8,6 @@ from jax.sharding import PartitionSpec
 from tiny_runs import KEY, SMALL_METHODS, program_of, stage_parts, tiny
 
 from cloc_jax.data import pipeline
-from cloc_jax.data.augment import Augment
-from cloc_jax.data.samplers import RankPairs
-from cloc_jax.data.source import Source, augmented
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly
 
@@ -157,47 +154,3 @@ def test_what_does_not_fit_the_devices():
     for batch, devices, others in ((100, 8, "96 or 104"), (8, 3, "6 or 12")):
         with pytest.raises(ValueError, match=f"not divide over {devices} .* {others}"):
             sharding.check_batch(batch, sharding.make_mesh(devices))
-
-
-def test_each_process_reads_only_its_rows():
-    class Counted(Source):
-        labels = np.arange(40, dtype=np.int32) % 4
-        ids = [str(i) for i in range(40)]
-        paths = None
-
-        def __init__(self):
-            self.reads = np.zeros(40, int)
-
-        def __getitem__(self, index):
-            self.reads[index] += 1
-            return np.full((6, 6, 1), index, np.uint8)
-
-    plan = RankPairs(Counted.labels, 8)
-    change = Augment(rotate_degrees=20, flip_vertical=0.5)
-    whole, parts = None, []
-    for share in (pipeline.WHOLE, pipeline.Share(0, 2), pipeline.Share(1, 2)):
-        source = Counted()
-        batches = pipeline.training_batches(
-            source,
-            plan,
-            draws=[augmented(source, change)],
-            seed=(1,),
-            first_step=2,
-            threads=1,
-            share=share,
-            place=lambda batch: batch,
-        )
-        first = next(batches)
-        if share == pipeline.WHOLE:
-            whole = first
-            continue
-        parts.append(first)
-        rows = plan.batch(2)[share.part * 4 : share.part * 4 + 4]
-        np.testing.assert_array_equal(first["id"], rows)
-        # Some batches more are read ahead, but never a row of the other process.
-        mine = [plan.batch(s).reshape(2, 4)[share.part] for s in range(2, 10)]
-        assert not source.reads[np.setdiff1d(np.arange(40), mine)].any()
-    for key in whole:
-        np.testing.assert_array_equal(
-            whole[key], np.concatenate([p[key] for p in parts])
-        )

@@ -56,13 +56,6 @@ def test_a_slow_step_or_the_last_before_evaluation_is_enough(
     assert told == callbacks.estimate_lines(config, parts, seconds, 1)
 
 
-def test_no_guess_beyond_the_cap():
-    short = tiny_runs.tiny(train__max_epochs=2)
-    parts = assembly.build(short)
-    (line,) = callbacks.estimate_lines(short, parts, 1.0, 3)
-    assert "about" not in line and line.endswith("at most")
-
-
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
     frozen = tiny_runs.tiny(encoder__frozen=True)
     steps(callbacks.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
