@@ -1,14 +1,11 @@
 """The benchmark of the data: it reads what training reads, and counts it right."""
 
-import json
-
 import numpy as np
 import pytest
-from launching import TINY, launched
 from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline
-from cloc_jax.data import augment, drawn_knees, pipeline
+from cloc_jax.data import augment, pipeline
 from cloc_jax.training import assembly
 
 
@@ -66,22 +63,3 @@ def test_it_reads_the_batches_of_training(method, steps, monkeypatch):
         pass
     assert len(read) == (16 if method == "cloc" else 24)
     np.testing.assert_array_equal(np.stack(read), np.stack(seen))
-
-
-def test_images_are_decoded_anew_and_kept_ones_are_not(monkeypatch):
-    reads = counting(monkeypatch, drawn_knees.Knees, "__getitem__")
-    data_pipeline.bench_data(tiny(data__threads=1), rounds=2)
-    rounds, warm_up, images = 2, 2, 16
-    # Decoded and in batches in every round; each kept image once, and the checks of a
-    # dataset.
-    expected = (rounds + warm_up) * 2 * images + images
-    assert expected <= len(reads) <= expected + 24
-
-
-@pytest.mark.slow
-def test_through_launch(tmp_path):
-    words = ["--what=data", "--rounds=1", "--run=here"]
-    process = launched("bench", *words, *TINY, cwd=tmp_path)
-    assert "times bare" in process.stdout
-    rows = [json.loads(line) for line in (tmp_path / "here/bench.jsonl").open()]
-    assert all(row["what"] == "data" and row["environment"]["jax"] for row in rows)

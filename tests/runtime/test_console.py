@@ -61,12 +61,6 @@ def test_values_come_back_by_name_and_step(tmp_path):
     assert values[0][1] == "val/mae" and values[1][1].startswith("margins/0")
 
 
-def test_other_processes_write_nothing(tmp_path):
-    with ScalarLog(tmp_path / "tb", 0, is_written=False) as log:
-        log.write({"a": 1.0}, 1)
-    assert not (tmp_path / "tb").exists()
-
-
 def test_a_full_disk_is_raised_and_names_the_folder(tmp_path, monkeypatch):
     def fsync(number):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
