@@ -3,15 +3,16 @@
 import importlib
 import os
 import pathlib
-
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
-
 import tempfile
-from collections.abc import Iterator
 
 import chromium
 import jax
+import launching
 import pytest
+
+# Before JAX looks for its devices, which it does when it is first asked for one.
+DEVICES = "--xla_force_host_platform_device_count=8"
+os.environ.setdefault("XLA_FLAGS", f"{DEVICES} {launching.QUICK}")
 
 # Many tests compile the same small programs, in this process and in those they start.
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the folder of the first
@@ -45,14 +46,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not session.config.getoption("numprocesses"):  # else workers run the tests
         for name in LIBRARIES:
             importlib.import_module(name)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[pathlib.Path]:
-    """A folder that every user may write to; `tmp_path` is closed to others."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        yield pathlib.Path(folder)
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Tests compile longer than they compute; this halves what compilation takes.
+QUICK = "--xla_backend_optimization_level=0"
 # Fewer than 100 images to draw: the picture of the embedding is then a quick PCA.
 TINY = [
     "--config.data.num_train=48",
@@ -34,7 +36,7 @@ def launch(*arguments, cwd, script="launch.py", file_bytes=0, **environment):
     return _run(
         [str(ROOT / script), *arguments],
         cwd,
-        {"XLA_FLAGS": ""} | environment,
+        {"XLA_FLAGS": QUICK} | environment,
         preexec_fn=limit if file_bytes else None,
     )
 
@@ -44,6 +46,16 @@ def launched(*arguments, **options):
     process = launch(*arguments, **options)
     assert process.returncode == 0, process.stderr
     return process
+
+
+def stand_ins(place, *names):
+    """A file that appears if such a library is imported, and variables for that."""
+    trace = place / "imported"
+    (place / "stub").mkdir(parents=True)
+    for name in names:
+        code = f"open({str(trace)!r}, 'w').close()\n"
+        (place / "stub" / f"{name}.py").write_text(code)
+    return trace, {"PYTHONPATH": os.pathsep.join([str(ROOT), str(place / "stub")])}
 
 
 def run_code(code, *arguments, cwd=ROOT, **environment):

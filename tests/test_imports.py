@@ -95,11 +95,15 @@ def test_jobs_start_light():
     """Libraries that take seconds wait until something draws or scores."""
     code = """
 import sys
+import cloc_jax
 from cloc_jax.cli import main
 assert "jax" not in sys.modules and "numpy" not in sys.modules
+assert not hasattr(cloc_jax, "nothing")
 from cloc_jax.cli import decide
 from cloc_jax.paper import claims
 assert not {"jax", "cv2", "sklearn", "scipy"} & set(sys.modules)
+from cloc_jax.losses import mmnp
+assert not {"flax", "huggingface_hub"} & set(sys.modules)
 from cloc_jax.cli import predict
 from cloc_jax.training import run
 heavy = {"matplotlib", "sklearn", "scipy.stats", "umap", "numba", "torch", "tensorflow"}

@@ -1,14 +1,11 @@
 """The benchmark of the data: it reads what training reads, and counts it right."""
 
-import json
-
 import numpy as np
 import pytest
-from launching import TINY, launched
 from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline
-from cloc_jax.data import augment, drawn_knees, pipeline
+from cloc_jax.data import augment, pipeline
 from cloc_jax.training import assembly
 
 
@@ -71,12 +68,3 @@ def test_images_are_decoded_anew(monkeypatch):
     # Decoded and in batches in every round, and the checks of a dataset.
     expected = (rounds + warm_up) * 2 * images
     assert expected <= len(reads) <= expected + 24
-
-
-@pytest.mark.slow
-def test_through_launch(tmp_path):
-    words = ["--what=data", "--rounds=1", "--run=here"]
-    process = launched("bench", *words, *TINY, cwd=tmp_path)
-    assert "times bare" in process.stdout
-    rows = [json.loads(line) for line in (tmp_path / "here/bench.jsonl").open()]
-    assert all(row["what"] == "data" and row["environment"]["jax"] for row in rows)

@@ -1,19 +1,12 @@
 """The job `decide`, on run folders written by hand and through launch.py."""
 
-import os
-
 import pytest
 from finished_runs import change_results, finished_run
-from launching import ROOT, launch, launched
+from launching import launched, stand_ins
 
 from cloc_jax.cli import decide
 from cloc_jax.runtime import files
-from cloc_jax.scoring import (
-    conformal_sets,
-    decisions,
-    metrics,
-    predictions,
-)
+from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import read_results
 
@@ -43,13 +36,6 @@ def read(run):
     return predictions.read(run.path, read_results(run))
 
 
-def rewrite(run, rows):
-    """Replaces predictions.csv by some of its rows."""
-    path = run.path / predictions.NAME
-    path.write_text("\n".join(rows) + "\n")
-    change_results(run, files={path.name: files.sha256(path)})
-
-
 def saved(run):
     return Decision.read(run.decision, RANKS)
 
@@ -64,10 +50,10 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     fitted = {"1|2": decisions.fit_threshold(at, val.true, 1, 0.05)}
     assert decision.thresholds == fitted and not decision.guarantee
     # Other test images, same decision.
-    rows = (run.path / predictions.NAME).read_text().splitlines()
-    kept = [row for row in rows if ",test,4" not in row]
-    assert len(kept) < len(rows)
-    rewrite(run, kept)
+    path = run.path / predictions.NAME
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(row for row in rows if ",test,4" not in row))
+    change_results(run, files={path.name: files.sha256(path)})
     assert decide.decide(run, boundaries=["1|2"], max_missed=[0.05]) == decision
     assert "kept as" not in capsys.readouterr().out  # the same decision again
     assert not (run.path / "decision-2.json").exists()
@@ -121,11 +107,8 @@ def test_costs(run, capsys):
     assert float(line.split()[-1]) < float(line.split()[-2])
 
 
-def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path, run):
-    with pytest.raises(ValueError, match="--config.data.calibration_fraction=0.1"):
-        decide.decide(run, max_missed=[0.05], guarantee=True)
-    assert not run.decision.exists()
-    run = make_run(tmp_path / "other", splits=("val", "test", "calibration"))
+def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path):
+    run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
     decision = decide.decide(run, max_missed=[0.05], guarantee=True)
     assert decision.guarantee and saved(run) == decision
     found = read(run)
@@ -159,21 +142,21 @@ def test_no_decision_is_lost(run, capsys):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "either --max-missed"),
         ({"max_missed": [0.1], "costs": ["1|2=5"]}, "either --max-missed"),
-        ({"boundaries": ["1|2"]}, "either --max-missed"),
         ({"costs": ["1|2=5"], "boundaries": ["1|2"]}, "--boundary belongs to"),
         ({"costs": ["1|2=5"], "guarantee": True}, "--guarantee belongs to"),
         ({"max_missed": [5.0]}, "may be missed is 5.0; give a number from 0"),
-        ({"max_missed": [-0.1]}, "may be missed is -0.1"),
         ({"max_missed": [0.1], "boundaries": ["1|3"]}, "names 1|3, and the run's"),
         ({"costs": ["1|2"]}, "--cost='1|2' is not understood"),
-        ({"costs": ["1|2=dear"]}, "is not understood"),
-        ({"costs": ["1|2=5:1:1"]}, "is not understood"),
-        ({"costs": ["1|2=0"]}, "numbers above 0"),
         ({"costs": ["1|2=-1:2"]}, "numbers above 0"),
         ({"costs": ["1|2=5", "1|2=6"]}, "each boundary once"),
         ({"costs": ["1|3=5"]}, "There are 0|1, 1|2, 2|3, 3|4"),
+        ({"coverage": 90.0}, "the coverage is 90; give the share of sets"),
+        ({"coverage": 0.9}, "--config.data.calibration_fraction=0.1"),
+        (
+            {"max_missed": [0.05], "guarantee": True},
+            "--config.data.calibration_fraction=0.1",
+        ),
     ],
 )
 def test_mistakes_are_named(run, asked, message):
@@ -197,17 +180,6 @@ def test_runs_that_cannot_be_decided_on(tmp_path):
         decide.decide(calm, max_missed=[0.05])
 
 
-def test_rare_tests_leave_dashes(tmp_path, capsys):
-    run = make_run(tmp_path / "run")
-    rows = (run.path / predictions.NAME).read_text().splitlines()
-    kept = [row for row in rows if ",test," not in row or ",test,0," in row]
-    rewrite(run, kept)
-    decide.decide(run, max_missed=[0.05])
-    out = capsys.readouterr().out
-    (line,) = (row for row in out.splitlines() if row.startswith("missed at 1|2"))
-    assert line.split()[-2:] == ["–", "–"] and "nan" not in out
-
-
 def test_cut_predictions_leave_no_decision(run):
     path = run.path / predictions.NAME
     lines = path.read_bytes().splitlines(keepends=True)
@@ -219,26 +191,12 @@ def test_cut_predictions_leave_no_decision(run):
 
 
 def test_launch_decides_without_jax(run, tmp_path):
-    # A stand-in that would leave a trace.
-    stub = tmp_path / "stub"
-    stub.mkdir()
-    trace = tmp_path / "imported"
-    for name in ("jax", "sklearn", "cv2"):
-        (stub / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    process = launched(
-        "decide",
-        "--run=run",
-        "--boundary=1|2",
-        "--max-missed=0.05",
-        cwd=tmp_path,
-        PYTHONPATH=os.pathsep.join([str(ROOT), str(stub)]),
-    )
+    trace, variables = stand_ins(tmp_path / "without", "jax", "sklearn", "cv2")
+    words = ["--run=run", "--boundary=1|2", "--max-missed=0.05"]
+    process = launched("decide", *words, cwd=tmp_path, **variables)
     assert process.stderr == "" and not trace.exists()
     assert "test images" in process.stdout and "\x1b" not in process.stdout
     assert saved(run).max_missed == {"1|2": 0.05}
-    process = launch("decide", "--run=run", "--remove", cwd=tmp_path)
-    assert process.returncode == 0 and "decision-2.json" in process.stdout
-    assert not run.decision.exists()
 
 
 def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
@@ -256,11 +214,8 @@ def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
             decide.decide(run, boundaries=boundaries, max_missed=[0.2, 0.05])
 
 
-def test_prediction_sets_come_from_the_calibration_slice(tmp_path, run, capsys):
-    with pytest.raises(ValueError, match="--config.data.calibration_fraction=0.1"):
-        decide.decide(run, coverage=0.9)
-    assert not run.decision.exists()
-    run = make_run(tmp_path / "other", splits=("val", "test", "calibration"))
+def test_prediction_sets_come_from_the_calibration_slice(tmp_path, capsys):
+    run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
     decision = decide.decide(run, coverage=0.9)
     out = " ".join(capsys.readouterr().out.split())
     found = read(run)
@@ -284,7 +239,3 @@ def test_a_decision_has_what_one_command_asks_for(tmp_path):
     run.decision.write_text("{}")  # a damaged one is kept beside it
     assert decide.decide(run, max_missed=[0.05]).sets is None
     assert (run.path / "decision-2.json").read_text() == "{}"
-    with pytest.raises(ValueError, match="cannot|above 0"):
-        decide.decide(run, max_missed=[0.0], guarantee=True)
-    with pytest.raises(ValueError, match="the coverage is 90; give the share of sets"):
-        decide.decide(run, coverage=90.0)

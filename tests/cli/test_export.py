@@ -13,7 +13,7 @@ from damage import flip
 from exported_runs import untrained_run
 from launching import TINY, launched, run_code
 from safetensors import safe_open
-from tiny_runs import tiny
+from tiny_runs import SMALL_METHODS, tiny
 
 import cloc_jax
 from cloc_jax.cli import export, main
@@ -131,18 +131,6 @@ def test_rebuilt_from_weights_and_configuration(handed_over):
     np.testing.assert_allclose(found["probabilities"], wanted.probabilities, rtol=1e-5)
 
 
-def method_config(name, **changes):
-    """A tiny run of a method, small enough to trace."""
-    small = {
-        "poe": {"method.poe.width": 4, "method.poe.samples": 2},
-        "gol": {"method.gol.width": 4},
-        "mwr": {"method.mwr.hidden": 8, "method.mwr.references": 2},
-        "simclr": {"method.simclr.width": 4},
-    }
-    given = {"method.name": name, "train.eval_batch_size": 4} | changes
-    return tiny(**given | small.get(name, {}))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -154,7 +142,7 @@ def method_config(name, **changes):
     ],
 )
 def test_every_method_can_be_handed_over(name, tmp_path):
-    config = method_config(name)
+    config = tiny(method__name=name, train__eval_batch_size=4, **SMALL_METHODS)
     folder = exported(config, tmp_path)
     out = tmp_path / "out"
     assert (out / exported_model.SUPPORT).exists() == (
@@ -195,24 +183,6 @@ def test_mistakes_answer_at_once(capsys, handed_over):
     ):
         assert main.main(["export", run, *words]) == 2
         assert message in capsys.readouterr().err
-
-
-def test_importing_the_package_stays_light():
-    code = """
-import sys
-import cloc_jax
-assert "jax" not in sys.modules and "numpy" not in sys.modules
-from cloc_jax.losses import mmnp
-assert not {"flax", "huggingface_hub", "cv2"} & set(sys.modules)
-try:
-    cloc_jax.nothing
-except AttributeError as error:
-    assert "nothing" in str(error)
-else:
-    raise SystemExit("it has everything")
-"""
-    process = run_code(code)
-    assert process.returncode == 0, process.stderr
 
 
 LOADED = """

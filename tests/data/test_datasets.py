@@ -45,9 +45,11 @@ def said(dataset, pattern):
 # --- drawn ---
 
 
+DRAWN = {"size": (24, 24), "channels": 1, "num_train": 20, "num_val": 8, "num_test": 8}
+
+
 def test_drawn_splits_share_no_knee(tmp_path):
-    fields = default_config().data.to_dict() | {"size": (24, 24), "channels": 1}
-    fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
+    fields = default_config().data.to_dict() | DRAWN
     dataset = datasets.load("synthetic", fields, prepared=tmp_path / "p")
     ids = [i for source in dataset.splits.values() for i in source.ids]
     assert len(set(ids)) == 36 and dataset.ranks == ("0", "1", "2", "3", "4")
@@ -58,8 +60,7 @@ def test_drawn_splits_share_no_knee(tmp_path):
 
 
 def test_drawn_calibration_is_the_end_of_train(tmp_path):
-    fields = default_config().data.to_dict() | {"size": (24, 24), "channels": 1}
-    fields |= {"num_train": 20, "num_val": 8, "num_test": 8}
+    fields = default_config().data.to_dict() | DRAWN
     plain = datasets.load("synthetic", fields, prepared=tmp_path)
     asked = fields | {"calibration_fraction": 0.2, "relabel": ("0>1:1",)}
     held = datasets.load("synthetic", asked, prepared=tmp_path)
@@ -218,29 +219,11 @@ def test_bad_images_stop_or_are_skipped(tmp_path):
     assert sorted(skipped) == [f"0/bad{i}.png" for i in range(7)]
 
 
-def test_a_rank_of_bad_images_is_an_empty_rank(tmp_path):
-    root = miniatures.folder(tmp_path / "source", (20, 20, 0))
-    (root / "2").mkdir()
-    for i in range(3):
-        (root / "2" / f"{i}.png").touch()
-    with pytest.raises(ValueError, match="there are no training images of 2"):
-        load("folder", root, tmp_path / "prepared", on_bad_image="skip")
-    with pytest.raises(ValueError, match="3 of 43 images cannot be read"):
-        load("folder", root, tmp_path / "prepared")
-
-
 @pytest.mark.parametrize(
     ("name", "field", "value", "message"),
     [
-        *(
-            ("koa", field, value, rf"data.{field} is .*does not have")
-            for field, value in {
-                "bin": 2,
-                "csv": "grades.csv",
-                "order": ("0", "1"),
-                "fold": 1,
-            }.items()
-        ),
+        ("koa", "bin", 2, "data.bin is .*does not have"),
+        ("koa", "csv", "grades.csv", "data.csv is .*does not have"),
         ("folder", "max_pixels", 100, "24 of 24 .*has 120 pixels, more than the"),
         ("folder", "crop", (12, 11), "data.crop is 12x11.*are 12 and 10; choose"),
     ],

@@ -102,12 +102,6 @@ def test_severity_alone_changes_a_knee_gradually():
     assert (knee(1.0) == healthy).mean() > 0.5
 
 
-@pytest.mark.parametrize("index", [-1, 3, 1000])
-def test_items_outside_are_refused(index):
-    with pytest.raises(IndexError, match="0 .. 2"):
-        drawn_knees.Knees(3)[index]
-
-
 @pytest.fixture(scope="module")
 def drawn():
     knees = drawn_knees.Knees(3000)

@@ -91,16 +91,6 @@ def test_unknown_range_is_refused(tmp_path, value):
         read(path, channels=1)
 
 
-def test_alpha_is_laid_on_black(tmp_path, colours):
-    alpha = np.full((6, 9, 1), 255, np.uint8)
-    alpha[:2], alpha[2:4] = 0, 128
-    path = save(tmp_path / "alpha.png", np.concatenate([colours, alpha], axis=2))
-    pixels = read(path, channels=3)
-    np.testing.assert_allclose(pixels, colours * (alpha / 255.0), atol=1)
-    np.testing.assert_array_equal(pixels[4:], colours[4:])
-    assert not pixels[:2].any()
-
-
 @pytest.mark.parametrize("extension", ["jpg", "tif"])
 def test_cmyk(tmp_path, extension):
     path = tmp_path / f"print.{extension}"
@@ -226,12 +216,6 @@ def test_what_shrinks_is_averaged_and_what_grows_is_interpolated():
     image[::2] = 200  # rows average to 100
     out = prepare(image, size=(2, 6))
     np.testing.assert_array_equal(out, np.full((2, 6, 1), 100))
-
-
-def test_prepare_refuses_what_is_no_image(ramp):
-    for wrong in (ramp, ramp[:, :, None].astype(np.float32), np.zeros((2, 2, 4), "u1")):
-        with pytest.raises(images.ImageError, match="uint8 .height, width, 1 or 3"):
-            prepare(wrong, size=(4, 4))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

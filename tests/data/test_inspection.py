@@ -67,14 +67,6 @@ def test_changed_copies_are_near_and_other_images_are_not():
     assert not any(second < 60 for _, second in pairs)
 
 
-def test_images_of_one_level_are_flat():
-    noise = np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8)
-    _, flat = hashes_of(
-        [np.zeros((40, 40), np.uint8), np.full((30, 30), 200, np.uint8), noise]
-    )
-    assert flat.tolist() == [True, True, False]
-
-
 @pytest.mark.parametrize("bits", [0, 5, 100, 128])
 def test_near_pairs_are_those_of_the_slow_way(bits, monkeypatch):
     monkeypatch.setattr(inspection, "_BLOCK", 7)  # several blocks, the last not full

@@ -218,8 +218,6 @@ def no_rank_folder(root):
         ("idrid", removed(IDRID), {}, "has no 2. Ground.*tables of both sets"),
         ("adience", removed("fold_3_data.txt"), {}, "has no fold_3_data.txt; give"),
         ("adience", bool, {"fold": 5}, "data.fold is 5; use 0 to 4"),
-        ("hid", bool, {"fold": -1}, "data.fold is -1; use 0 to 4"),
-        ("clap2015", bool, {"bin": 0}, "data.bin is 0; use one of 1, 2"),
         ("clap2015", bool, {"bin": 6}, "data.bin is 6; use one of 1, 2"),
         (
             "clap2015",

@@ -28,18 +28,19 @@ def prepared(source, cache_bytes, **options):
     return Prepared(source, NetworkInput((8, 8), 1, **options), cache_bytes=cache_bytes)
 
 
-def batches(first_step=0, threads=1, views=1, count=5):
+def batches(first_step=0, threads=1, count=5, **options):
     source = Noise()
     plan = RankPairs(source.labels, 6)
     change = Augment(rotate_degrees=30, flip_horizontal=0.5)
     stream = pipeline.training_batches(
         source,
         plan,
-        draws=[augmented(source, change)] * views,
+        draws=[augmented(source, change)],
         seed=(3,),
         first_step=first_step,
         steps=count,
         threads=threads,
+        **options,
     )
     return list(stream), plan, source
 
@@ -60,11 +61,19 @@ def test_images_depend_on_the_step_alone():
     assert (np.asarray(whole[0]["image"]) != np.asarray(whole[1]["image"])).any()
 
 
-def test_several_views_are_different_looks_at_the_same_items():
-    (batch, *_), plan, _ = batches(views=2)
-    one, two = batch["image"]
-    assert one.shape == two.shape == (6, 12, 10, 1)
-    assert (np.asarray(one) != np.asarray(two)).any()
+def test_each_process_reads_only_its_rows():
+    (whole, *_), plan, _ = batches(first_step=2)
+    parts = []
+    for part in range(2):
+        share = pipeline.Share(part, 2)
+        got, _, source = batches(2, share=share, place=lambda batch: batch)
+        parts.append(got[0])
+        mine = [plan.batch(step).reshape(2, 3)[part] for step in range(2, 7)]
+        np.testing.assert_array_equal(parts[part]["id"], mine[0])
+        assert set(np.flatnonzero(source.reads)) == set(np.concatenate(mine))
+    for key in whole:
+        both = np.concatenate([part[key] for part in parts])
+        np.testing.assert_array_equal(whole[key], both)
 
 
 def test_rows_of_several_items_have_every_view_of_each():

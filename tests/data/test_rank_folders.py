@@ -27,11 +27,7 @@ def scan(root, *, order=(), group_pattern="", **how) -> Result:
     """A folder listed and divided, as training sees it."""
     listing = rank_folders.scan(root, order=order, group_pattern=group_pattern)
     usual = {"merge_val": False, "val_fraction": 0.1, "test_fraction": 0.15, "seed": 0}
-    division = splits.divide(
-        listing.items,
-        listing.ranks,
-        **(usual | how),
-    )
+    division = splits.divide(listing.items, listing.ranks, **(usual | how))
     parts = {
         split: [listing.items[i] for i in indices]
         for split, indices in division.indices.items()
@@ -80,9 +76,10 @@ def test_rank_folders_alone(tmp_path):
 @pytest.mark.parametrize("val", ["val", "validation", "Val"])
 def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     shape = {"train/0": 3, "train/1": 2, f"{val}/0": 2, f"{val}/1": 1}
-    shape |= {"test/0": 1, "test/1": 4, "auto_test/0": 9, ".cache/0": 9}
+    shape |= {"test/0": 0, "test/1": 4, "auto_test/0": 9, ".cache/0": 9}
     result = scan(make(tmp_path, shape), val_fraction=0.0, test_fraction=0.0)
-    assert counts(result) == [[3, 2], [2, 1], [1, 4]]
+    assert counts(result) == [[3, 2], [2, 1], [0, 4]]
+    assert said(result, "test has no images of ranks? 0")
     names = ["0/000.png", "0/001.png", "1/000.png"]
     assert result.ids["val"] == [f"{val}/{name}" for name in names]
     assert said(result, "Ignored beside train, val and test: auto_test")
@@ -146,9 +143,7 @@ def test_image_names_and_what_is_skipped(tmp_path):
         ([str(i) for i in (0, 1, 10, 11, 2)], ("0", "1", "2", "10", "11")),
         (["0_N", "1_PB", "10_IC", "2_UDH"], ("0_N", "1_PB", "2_UDH", "10_IC")),
         (["100+", "15-20", "8-13"], ("8-13", "15-20", "100+")),
-        (["0", "0.5", "1", "1.5"], ("0", "0.5", "1", "1.5")),
-        (["03", "1st stage", "2nd stage"], ("1st stage", "2nd stage", "03")),
-        (["+1", "-0.5", "0"], ("-0.5", "0", "+1")),
+        (["+1", "-0.5", "0", "0.5"], ("-0.5", "0", "0.5", "+1")),
     ],
 )
 def test_ranks_by_their_numbers(names, order):
@@ -160,9 +155,7 @@ def test_ranks_by_their_numbers(names, order):
     "names, order, message",
     [
         (["a", "b"], (), r"number of their own.*data.order=\('a', 'b'\)"),
-        (["0", "1_a", "1_b"], (), "not all start with a number of their own"),
         (["low", "high"], ("low", "middle", "high"), "once .low, high., lowest"),
-        (["low", "high", "masks"], ("low", "high"), "take out labels that are no"),
         (["low", "high"], ("low", "high", "high"), "name each label there once"),
         (["0"], (), "only one rank label, 0; .*at least two"),
     ],
@@ -170,13 +163,6 @@ def test_ranks_by_their_numbers(names, order):
 def test_names_that_are_no_ranks(names, order, message):
     with pytest.raises(ValueError, match=message):
         rank_folders.order_ranks(names, order, what="label", where="x")
-
-
-def test_ranks_differ_between_splits(tmp_path):
-    shape = {"train/0": 4, "train/1": 4, "train/2": 4, "val/0": 4, "test/1": 2}
-    result = scan(make(tmp_path, shape))
-    assert said(result, "val has no images of ranks 1, 2")
-    assert said(result, "test has no images of ranks 0, 2")
 
 
 # --- refusals ---
@@ -191,25 +177,13 @@ ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
         ({}, "gone", {}, "data.root=.*gone does not exist.*; give the"),
         ({"": 1}, "000.png", {}, "000.png is a file .*unpacked first.; give"),
         ({}, "", {}, "has no rank folders; give the folder that holds one"),
-        ({"train": 0}, "", {}, "train has no rank folders; give"),
-        ({"kneeKL224/train/0": 1}, "", {}, "not all start with a number"),
         ({"val/0": 2, "val/1": 2, "test/0": 2}, "", {}, "test, val but no train; name"),
         ({"train/0": 4, "test/0": 3}, "", {}, "only one rank folder, 0"),
         ({"0": 4, "1": 0, "2": 4}, "", {}, "no training images of 1; a rank"),
-        ({"0": 4, "1/patient": 3}, "", {}, "no training images of 1; a rank"),
         (ONE_WITHOUT, "", {}, "test has the rank folder 3, which .*train has not"),
         (TWO, "", {"group_pattern": "("}, "data.group_pattern='.' is not a regular"),
-        (
-            TWO,
-            "",
-            {"group_pattern": "^([a-z]+)_"},
-            "nothing in 8 images, such as 0/000",
-        ),
         (TWO, "", {"group_pattern": "^([a-z]*)"}, "finds nothing in 8"),
         (TWO, "", {"val_fraction": 0.0}, "data.val_fraction=.*a number above 0"),
-        (TWO, "", {"val_fraction": -0.1}, "data.val_fraction=.*a number above 0"),
-        (TWO, "", {"test_fraction": 1.0}, "data.test_fraction=.*a number above 0"),
-        (TWO, "", {"test_fraction": float("nan")}, "data.test_fraction=nan"),
         (TWO, "", {"val_fraction": 0.5, "test_fraction": 0.5}, "leave nothing to"),
         ({"0": 1, "1": 1}, "", {}, "too few images to carve test .*at least 3 groups"),
     ],

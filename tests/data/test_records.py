@@ -14,7 +14,7 @@ from PIL import Image
 
 from cloc_jax.data import images, records
 from cloc_jax.data.images import NetworkInput
-from cloc_jax.data.layouts import official, rank_folders
+from cloc_jax.data.layouts import rank_folders
 from cloc_jax.data.records import Records
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.files import Damaged
@@ -85,18 +85,6 @@ def test_large_images_are_shrunk_without_changing_what_is_seen(tmp_path, channel
     assert made.facts["least_height"] == 7 and made.facts["least_width"] == 10
 
 
-def test_rows_of_an_array_file(tmp_path):
-    path = miniatures.retinamnist(tmp_path)
-    items = official.scan_retinamnist(path).items
-    wanted = WANTED._replace(size=(28, 28))
-    made = records.prepare(items, tmp_path / "p", wanted)
-    arrays = np.load(path)
-    part = Records(made, items, wanted)
-    for i, item in enumerate(items):
-        array, row = item.row
-        np.testing.assert_array_equal(part[i], arrays[array][row])
-
-
 def test_shards_are_read_as_one(tmp_path, monkeypatch):
     source = miniatures.folder(tmp_path / "source", (9, 8))
     monkeypatch.setattr(records, "SHARD_IMAGES", 4)
@@ -105,22 +93,6 @@ def test_shards_are_read_as_one(tmp_path, monkeypatch):
     assert [e["id"].decode() for e in records.read_records(made.path)] == [
         item.id for item in listing.items
     ]
-
-
-def test_names_that_are_not_text(tmp_path):
-    source = miniatures.folder(tmp_path / "source", (3, 3))
-    odd = os.fsencode(source / "0") + b"/caf\xe9.png"
-    try:
-        os.rename(source / "0" / "00.png", odd)
-    except OSError:
-        pytest.skip("this file system wants text")
-    made, listing, _ = prepare(source, tmp_path)
-    part = opened(made, listing)
-    place = part.ids.index("0/" + os.fsdecode(b"caf\xe9.png"))
-    expected = miniatures.read(os.fsdecode(odd), channels=3)
-    np.testing.assert_array_equal(part[place], expected)
-    again, _, said = prepare(source, tmp_path)
-    assert again == made and said == []
 
 
 # --- bad images ---
@@ -322,11 +294,3 @@ def test_a_full_disk(source, tmp_path, monkeypatch):
     monkeypatch.undo()
     made, _, said = prepare(source, tmp_path)
     assert len(made.contents) == 9 and len(said) == 1
-
-
-def test_a_folder_that_cannot_be_written_to(source, tmp_path):
-    (tmp_path / "prepared").write_text("a file where a folder should be")
-    with pytest.raises(
-        OSError, match="Not a directory: .*prepared|File exists: .*prep"
-    ):
-        prepare(source, tmp_path)

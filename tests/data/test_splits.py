@@ -40,30 +40,19 @@ def ids(some, division, split):
     return [some[i].id for i in division.indices[split]]
 
 
-def shipped(*parts):
-    """Items with the splits they were shipped in: a third of them each, or half."""
-    return items(60, split=lambda i: parts[i // 3 % len(parts)])
-
-
 @pytest.mark.parametrize(
-    "parts, options, message",
+    "parts, fraction, message",
     [
-        (("val", "test"), {}, "no training images, only test, val"),
-        ((), {"calibration_fraction": -0.1}, "data.calibration_fraction="),
-        ((), {"calibration_fraction": 1.0}, "data.calibration_fraction="),
-        ((), {"calibration_fraction": float("nan")}, "data.calibration_fraction="),
+        (("val", "test"), 0.0, "no training images, only test, val"),
+        (("train", "val", "test"), 0.5, "or go without data.calibration_fraction"),
+        (("train",), -0.1, "data.calibration_fraction="),
+        (("train",), float("nan"), "data.calibration_fraction="),
     ],
 )
-def test_refusals(parts, options, message):
+def test_refusals(parts, fraction, message):
+    some = items(9, split=lambda i: parts[i // 3 % len(parts)])
     with pytest.raises(ValueError, match=message):
-        divide(shipped(*parts) if parts else items(), **options)
-
-
-def test_too_few_images_for_calibration():
-    names = ("train", "val", "test")
-    some = items(9, split=lambda i: names[i // 3])
-    with pytest.raises(ValueError, match="or go without data.calibration_fraction"):
-        divide(some, calibration_fraction=0.5)
+        divide(some, calibration_fraction=fraction)
 
 
 # --- calibration ---

@@ -1,13 +1,11 @@
 """Own images graded in a table: columns, labels, splits, and every refusal."""
 
 import csv
-import os
 
 import pytest
 from miniatures import picture, write
 
 from cloc_jax.data.layouts import tables
-from cloc_jax.runtime import files
 
 ROWS = [
     ("a/1.png", "0", "train", "ann"),
@@ -130,15 +128,11 @@ def test_splits_have_several_names_and_rows_may_be_there_twice(tmp_path):
     "change, message",
     [
         (lambda text: text + "../x.png,1,test,zoe\n", "line 7: .* not a file below"),
-        (lambda text: text + "a/../../x.png,1,test,z\n", "line 7: .* not a file below"),
-        (lambda text: text + "/etc/x.png,1,test,zoe\n", "line 7: .* not a file below"),
         (lambda text: text + "..\\x.png,1,test,zoe\n", "line 7: .* not a file below"),
         (lambda text: text + "a/1.png,2,train,ann\n", "line 7: .* label 2 here and 0"),
-        (lambda text: text + ",2,train,ann\n", "line 7: .* not a file below"),
         (lambda text: text.replace("val", "hold"), "line 4: the split is 'hold'; use"),
         (lambda text: text.replace("0", "low"), "the order of the rank labels .* is"),
         (lambda text: "path,label\n", "names no graded images"),
-        (lambda text: " \n\n", "grades.csv is empty"),
         (lambda text: b"path,label\n\xff\xfe,1\n", "not a text file in UTF-8; save"),
     ],
 )
@@ -150,19 +144,6 @@ def test_refusals(tmp_path, change, message):
     )
     with pytest.raises(ValueError, match=message):
         scan(root)
-
-
-def test_only_regular_files_of_some_size(tmp_path, monkeypatch):
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
-    for name, kind in (("pipe", "named pipe"), ("zero", "a device"), ("loop", "")):
-        with pytest.raises((ValueError, OSError), match=f"{name}.csv.*{kind}"):
-            scan(tmp_path, csv=f"{name}.csv")
-    make(tmp_path)
-    monkeypatch.setattr(files, "READ_LIMIT", 20)
-    with pytest.raises(ValueError, match="more than the limit"):
-        scan(tmp_path)
 
 
 # --- reading tables ---
@@ -177,7 +158,6 @@ def lines(count, first=0):
     [
         # An opening quote alone swallows the rest of the file.
         (lines(30) + '"30.png,0\n' + lines(29, 31), 32),
-        (lines(30) + '30.png,"0\n' + lines(29, 31), 32),
         ('"a"b.png,0\n', 2),
         (lines(2) + f"{'a' * 200_000}.png,0\n", 4),
     ],

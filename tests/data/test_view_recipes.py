@@ -164,15 +164,6 @@ def test_where_no_candidate_fits_the_centre_is_taken(size, expected):
         assert view_recipes.crop(recipe, size, draws) == expected
 
 
-def test_first_candidate_that_fits_is_taken():
-    recipe = Recipe(crop_area=(0.25, 4.0), crop_ratio=(1.0, 1.0))
-    draws = [0.9, 0.5, 0.2, 0.5, 0.0, 0.5, *[0.5] * 14, 0.0, 1.0]
-    # Areas 3.625, 1 and 0.25 of the image: the second is the first that fits.
-    assert view_recipes.crop(recipe, (60, 60), draws) == (0, 0, 60, 60)
-    draws[2] = 0.3
-    assert view_recipes.crop(recipe, (60, 60), draws) == (0, 30, 30, 30)
-
-
 def test_view_is_the_pixels_of_the_crop():
     image = noise((200, 250, 3))
     recipe = Recipe(crop_area=(0.1, 0.6))

@@ -39,17 +39,10 @@ def test_value_and_gradients(size, window, stride, pad):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "window, stride, pad", [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1)]
-)
+@pytest.mark.parametrize("window, stride, pad", [(1, 2, 0), (3, 1, 1)])
 @pytest.mark.parametrize(
     "how, inputs, outputs",
-    [
-        ("alone", 256, 512),
-        ("alone", 24, 256),
-        ("vmap", 256, 512),
-        ("two devices", 256, 512),
-    ],
+    [("alone", 24, 256), ("vmap", 256, 512), ("two devices", 256, 512)],
 )
 def test_bfloat16_is_as_exact_as_its_inputs(window, stride, pad, inputs, outputs, how):
     """XLA refuses some products of this type, but only when they run."""

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import types
+import time
 
 import pytest
 
@@ -78,10 +78,10 @@ def server(monkeypatch):
 @pytest.fixture
 def at_once(monkeypatch):
     """The library tries again without a pause, and waits but a moment for bytes."""
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.05)
-    monkeypatch.setattr(file_download, "time", types.SimpleNamespace(sleep=id))
+    monkeypatch.setattr(time, "sleep", id)
 
 
 def fetch(server, cache, name=NAME):
@@ -122,12 +122,12 @@ def test_a_broken_transfer(server, tmp_path, at_once):
     ("status", "message"),
     [(404, "timm/vgg16"), (401, "HF_TOKEN"), (403, "HF_TOKEN"), (500, "try again")],
 )
-def test_errors_of_the_hub(server, tmp_path, status, message):
+def test_errors_of_the_hub(server, tmp_path, at_once, status, message):
     server.answers[RESOLVE] = (status, {}, b"sorry")
     fails(server, tmp_path, f"{NAME}.*{status}.*{message}")
 
 
-def test_no_network(server, tmp_path):
+def test_no_network(server, tmp_path, at_once):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         server.address = f"http://127.0.0.1:{free.getsockname()[1]}"

@@ -258,17 +258,6 @@ def test_a_step(name, train):
 
 
 @pytest.mark.slow
-def test_the_stride_of_a_bottleneck():
-    net = ResNet("resnet50", stride="1x1")
-    weights = randomised(net)
-    pictures = images((96, 72))
-    expected, _ = feature_reference(net)(pictures, False)
-    weights.metadata["stride"] = "1x1"
-    output, _ = features(encoder(weights), pictures)
-    assert error(output, expected) < FLOAT32
-
-
-@pytest.mark.slow
 def test_trained_weights(shared):
     """The stride, the pixels and the epsilon of weights that Keras trained."""
     path = shared / "weights" / "resnet50_imagenet_keras_v1.safetensors"

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from references import abstract, encoder, random_weights
+from references import encoder, few_numbers, random_weights
 
 from cloc_jax import encoders
-from cloc_jax.encoders.weights import filling, names
+from cloc_jax.encoders.weights import filling
 
 TORCH = {
     "preprocessing": "imagenet_rgb",
@@ -23,23 +23,6 @@ def resnet():
     return random_weights("resnet18")
 
 
-def tiny(name):
-    """Tensors of an architecture by torchvision's names, each of four numbers or less.
-
-    `canonical` reads names and dimensions; sizes are for `filled`.
-    """
-    rng = np.random.default_rng(0)
-    _, state = abstract(name, channels=3)
-    tensors = {}
-    for path, variable in nnx.to_flat_state(state):
-        shape = {4: (2, 2, 1, 1), 2: (2, 1), 1: (2,)}[variable.ndim]
-        if name == "vgg16" and path[-2:] == ("fc6", "kernel"):
-            shape = (1, 98)
-        key = names.torchvision_name(name, path)
-        tensors[key] = rng.normal(size=shape).astype(np.float32)
-    return tensors
-
-
 @pytest.mark.parametrize(
     "name, extra",
     [
@@ -51,7 +34,7 @@ def tiny(name):
     ],
 )
 def test_torchvision(name, extra):
-    tensors = tiny(name)
+    tensors = few_numbers(name)
     found = filling.canonical(tensors, {"format": "pt"}, architecture=name)
     says = TORCH | {"architecture": name} | extra
     assert found.metadata == {k: v for k, v in says.items() if v is not None}
@@ -72,7 +55,7 @@ def test_what_the_file_says_holds():
         "bn_eps": "1.001e-5",
         "licence": "MIT",
     }
-    found = filling.canonical(tiny("resnet50"), said)
+    found = filling.canonical(few_numbers("resnet50"), said)
     assert found.metadata == TORCH | said
     assert filling.options(found) == {
         "preprocessing": "caffe_bgr",
@@ -82,7 +65,7 @@ def test_what_the_file_says_holds():
 
 
 def test_timm_vgg():
-    tensors = tiny("vgg16")
+    tensors = few_numbers("vgg16")
     theirs = {
         key.replace("classifier.0", "pre_logits.fc1").replace(
             "classifier.3", "pre_logits.fc2"

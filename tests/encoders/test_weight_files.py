@@ -10,7 +10,6 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
-from launching import launch
 from references import random_weights
 
 from cloc_jax.cli import images
@@ -230,10 +229,6 @@ def test_convert_says_what_it_wrote(file, resnet18, tmp_path, capsys):
 
 
 def test_misuse_of_the_job(file, tmp_path):
-    arguments = ["--from=net.safetensors", "--config.seed=1"]
-    process = launch("weights", *arguments, cwd=tmp_path)
-    assert process.returncode == 2
-    assert process.stderr.startswith("error: unrecognized arguments: --config")
     for source, target, message in (
         ("none.pth", "a.safetensors", "there is no file none.pth. Weights can"),
         ("", "a.safetensors", "weights needs --from="),

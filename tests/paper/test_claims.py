@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from launching import ROOT, launch
+from launching import ROOT
 from paper_runs import ABOUT_STUDY, full, write_run
 
 from cloc_jax.paper import claims, table_summaries
@@ -249,10 +249,3 @@ def test_damaged_files_are_named(name, damage, said, tmp_path):
 
 def sealed(text):
     return json.dumps(files.sealed(json.loads(text)))
-
-
-def test_claims_without_studies_end_with_a_sentence(tmp_path):
-    (tmp_path / "runs").mkdir()
-    ended = launch("claims", "--run=runs", cwd=tmp_path)
-    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
-    assert "error: runs holds no study; run `launch.py control`" in ended.stderr

@@ -141,10 +141,8 @@ def test_settings_of_all_of_one_dataset_and_of_one_method():
     ("wrong", "message"),
     [
         ({"only": ["x"]}, "--only names x; give some of"),
-        ({"data": ["moon"]}, "--data names moon; give some of adience"),
         ({"methods": ["magic"]}, "--methods names magic; give some of"),
         ({"changes": ["koa:data.num_train=48"]}, "'koa:data.num_train=48' sets"),
-        ({"changes": ["synthetic:data.num_train"]}, "sets nothing"),
         ({"changes": ["synthetic:train.batch=8"]}, 'no field "batch"'),
         ({"changes": ["synthetic/ce:train.batch=8"]}, "train.batch cannot be set"),
         ({"roots": ["moon=x"]}, "'moon:data.root=x' sets nothing"),

@@ -1,7 +1,6 @@
 """Pictures: what they show, and that nothing is cut off."""
 
 import sys
-import types
 import warnings
 
 import matplotlib as mpl
@@ -156,42 +155,16 @@ def test_embedding_by_umap_repeats(tmp_path):
         assert image.format == "PNG"
 
 
-@pytest.mark.parametrize("is_imported", [False, True])
-def test_umap_import_keeps_tensorflow_out(tmp_path, monkeypatch, is_imported):
-    """With stand-ins for both; a TensorFlow that is already there stays there."""
-    (tmp_path / "tensorflow.py").write_text("")
-    (tmp_path / "umap.py").write_text(
-        "try:\n"
-        "    import tensorflow\n"
-        "    is_out = False\n"
-        "except ImportError:\n"
-        "    is_out = True\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("umap", "tensorflow"):
-        monkeypatch.setitem(sys.modules, name, None)  # so that it is restored
-        del sys.modules[name]
-    stand_in = types.ModuleType("tensorflow")
-    if is_imported:
-        sys.modules["tensorflow"] = stand_in
-    assert runs._import_umap().is_out
-    assert sys.modules.get("tensorflow") is (stand_in if is_imported else None)
-    assert ("tensorflow" in sys.modules) == is_imported
+COLLAPSED = np.ones((200, 8)), np.arange(200) % 5
 
 
-@pytest.mark.parametrize("count", [1, 2, 99])
-def test_few_embeddings_are_shown_by_pca(count):
-    splits = {"test": ordered_embeddings(count, 5)}
+@pytest.mark.parametrize("count", [1, 2, 99, 200])
+def test_few_or_collapsed_embeddings_are_shown_by_pca(count):
+    splits = {"test": COLLAPSED if count == 200 else ordered_embeddings(count, 5)}
     figure = runs.embedding_figure(splits, list("01234"))
     assert_nothing_cut_off(figure)
     assert "Embeddings by PCA (too few or too alike for UMAP)" in words(figure)
     assert len(figure.axes) == 2  # one map and the bar
-
-
-def test_collapsed_embeddings_are_shown_by_pca():
-    splits = {"test": (np.ones((200, 8)), np.arange(200) % 5)}
-    figure = runs.embedding_figure(splits, "01234")
-    assert "Embeddings by PCA (too few or too alike for UMAP)" in words(figure)
 
 
 @pytest.fixture

@@ -233,21 +233,14 @@ STUDY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("file", "picture"),
-    [
-        ("control.json", "control.png"),
-        ("margins.json", "margins.png"),
-        ("collapse.json", "collapse.png"),
-    ],
-)
-def test_studies_are_shown(tmp_path, file, picture):
+@pytest.mark.parametrize("name", ["control", "margins", "collapse"])
+def test_studies_are_shown(tmp_path, name):
     folder = make_run(tmp_path / "study" / "run", list("01234"), critical=["1|2"])
     assert "± 0.01" not in read_page(folder).text
     place = folder.path.parent
-    files.write_sealed(place / file, STUDY)
+    files.write_sealed(place / f"{name}.json", STUDY)
     before = len(images_of(read_page(folder)))
-    Image.new("RGB", (600, 300)).save(place / picture, dpi=(150, 150))
+    Image.new("RGB", (600, 300)).save(place / f"{name}.png", dpi=(150, 150))
     page = read_page(folder)
     assert len(images_of(page)) == before + 1
     assert STUDY["sentence"] in page.text and STUDY["command"] in page.text
@@ -278,9 +271,7 @@ FIXED = {"0|1": "fixed", "1|2": "learned", "2|3": "fixed"}  # by hand
         ((0.019, 0.3, 0.0), {}, (), "Collapse: the margins of 0|1 , 2|3 fell", True),
         ((0.019, 0.3, 0.0), FIXED, (), "Collapse", False),
         ((0.5, 0.3, 0.7), {}, (), "sum to 1.500, more than the 1.000", True),
-        ((0.5, 0.3, 0.2), {}, (), "more than the", False),
         ((0.1, 0.1, 0.1), {}, (0.0, 0.0005, 0.0), "Margins had no influence", True),
-        ((0.1, 0.1, 0.1), {}, (0.0, None, 0.0), "Margins had no influence", True),
         ((0.1, 0.1, 0.1), {}, (0.0, 0.01, 0.0), "Margins had no influence", False),
         ((0.1, 0.1, 0.1), {}, (None,) * 3, "Margins had no influence", False),
     ],
@@ -394,8 +385,8 @@ def test_two_ranks_have_no_one_off_card(tmp_path):
 
 
 def test_long_tables_are_folded(tmp_path):
-    page = read_page(make_run(tmp_path / "run", [str(i) for i in range(80)]))
-    for what in ("80 ranks", "79 boundaries", "79 margins"):
+    page = read_page(make_run(tmp_path / "run", [str(i) for i in range(17)]))
+    for what in ("17 ranks", "16 boundaries", "16 margins"):
         assert f"Show all {what}" in page.text
 
 
@@ -409,15 +400,6 @@ def test_missing_results_say_what_to_do(tmp_path):
     files.write_sealed(folder.metrics, {"ranks": ["0"], "final": {}})
     with pytest.raises(ValueError, match="metrics.json is damaged.* evaluate"):
         html_page.write_report(folder)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (95.0, "95.0 s"), (3599, "60.0 min"), (7385, "2.1 h")]
-    + [(None, "–")],
-)
-def test_durations(seconds, text):
-    assert view.duration(seconds) == text
 
 
 # --- what the scripts get ---
@@ -550,13 +532,6 @@ def test_where_nothing_can_be_decided_the_page_says_why(tmp_path):
     data, text = data_of(run), (run.path / html_page.NAME).read_text()
     assert data["deciding"] is None and "cloc gives no probabilities" in text
     assert len(data["images"]["names"]) == 300  # the table stays
-
-
-def test_ten_thousand_images_stay_below_ten_megabytes(tmp_path):
-    five = {"ranks": list("01234"), "critical": ("1|2", "2|3")}
-    run = written(tmp_path / "run", count=10_000, **five)
-    assert (run.path / html_page.NAME).stat().st_size < 10_000_000
-    assert len(data_of(run)["images"]["thumbnails"]) == 40
 
 
 def test_plots_have_the_values_of_the_history(run):

@@ -190,12 +190,9 @@ def test_the_command_is_copied_by_its_button(page):
 
 
 def test_what_cannot_be_is_said(page):
-    for mode, name, value, words in (
-        ("missed", "share", 100, "from 0 and below 100%"),
-        ("missed", "share", "", "from 0 and below 100%"),
-    ):
-        page.set(control(mode, 0, f"[name={name}]"), value)
-        assert words in page.one(f"{DECIDING} .problem").text
+    for value in (100, ""):
+        page.set(control("missed", 0, "[name=share]"), value)
+        assert "from 0 and below 100%" in page.one(f"{DECIDING} .problem").text
         assert not page.is_seen(COMMAND)
     page.set("[name=guarantee]", True)
     page.set(control("missed", 0, "[name=share]"), 0.1)
@@ -422,6 +419,11 @@ def test_nothing_is_wider_than_the_screen(page, name, width, request):
         )
         page.set(control("missed", 0, "[type=range]"), 0.1)
         assert page.run("return document.documentElement.scrollWidth") <= width
+        seen, whole = page.run(
+            "const place = document.querySelector('#deciding .matrix .scroll');"
+            "return [place.clientWidth, place.scrollWidth]"
+        )
+        assert 0 < whole <= seen or width < 1280
     finally:
         page.cdp("Emulation.clearDeviceMetricsOverride")
 
@@ -455,6 +457,7 @@ def test_ten_thousand_images_are_quick(browser, tmp_path):
     run = make_run(
         tmp_path / "run", count=10_000, ranks=list("01234"), critical=("1|2", "2|3")
     )
+    assert (run / html_page.NAME).stat().st_size < 10_000_000
     browser.open(run / html_page.NAME)
     for mode, values in (
         ("missed", [k / 200 for k in range(1, 30)]),
@@ -471,16 +474,3 @@ def test_ten_thousand_images_are_quick(browser, tmp_path):
             list(values),
         )
         assert np.median(times) < 100, sorted(times)
-
-
-def test_long_names_of_ranks_cut_no_column_of_the_matrix(browser, tmp_path):
-    ranks = ("none", "mild", "moderate", "severe", "proliferative")
-    path = make_run(
-        tmp_path / "run", count=40, ranks=ranks, critical=("mild|moderate",)
-    )
-    browser.open(path / html_page.NAME)
-    seen, whole = browser.run(
-        "const place = document.querySelector('#deciding .matrix .scroll');"
-        "return [place.clientWidth, place.scrollWidth]"
-    )
-    assert 0 < whole <= seen

@@ -94,9 +94,7 @@ def test_no_flipped_bit_changes_a_value_unnoticed(tmp_path):
         (b"", "it is empty"),
         (b'{"ranks": ["0"', "it is not valid JSON"),
         (b'{"a": "\xff"}', "it is not UTF-8"),
-        (b"[1, 2]", "it holds a list, not an object"),
         (b'{"a": 1}', "does not match its checksum"),
-        (b'{"a": 1, "integrity": 3}', "does not match its checksum"),
         (b"[" * 100_000, "it is not valid JSON"),
     ],
 )
@@ -166,11 +164,9 @@ def test_whole_numbers_are_floats_and_more_is_ignored():
     "change, message",
     [
         ({"count": True}, "count is True, not int"),
-        ({"count": 1.5}, "count is 1.5, not int"),
         ({"inner": {"1|2": {"share": "0.5"}}}, r"inner.1\|2.share is '0.5', not float"),
         ({"inner": {"1|2": {}}}, r"inner.1\|2.share is missing"),
         ({"inner": []}, "inner is \\[\\], not an object"),
-        ({"rows": [[1], 2]}, r"rows\[1\] is 2, not a list"),
         ({"rows": [[1, None]]}, r"rows\[0\]\[1\] is None, not int"),
     ],
 )

@@ -145,9 +145,3 @@ def test_a_decision_keeps_its_sets():
         assert any("at least 90% of images" in line for line in decision.describe())
         if not choice:
             assert decision.apply(p).tolist() == p.argmax(1).tolist()
-
-
-def test_each_boundary_may_have_its_own_target():
-    fields = {"thresholds": {"0|1": 0.2, "1|2": 0.3}, "guarantee": False}
-    decision = Decision(RANKS, **fields, max_missed={"0|1": 0.1, "1|2": 0.05})
-    assert "chosen to miss at most 10%" in decision.describe()[0]

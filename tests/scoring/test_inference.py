@@ -13,14 +13,13 @@ from cloc_jax.training import assembly
 def test_only_splits_that_a_method_is_fitted_on_are_embedded(name, reads):
     parts = assembly.build(tiny(method__name=name))
     graph, state = checkpoint.split_model(parts.create())
-    embedder = inference.compiled(graph, parts.method.embed, parts.mesh)
-    splits, asked = parts.dataset.splits, []
+    labels = {name: one.labels for name, one in parts.dataset.splits.items()}
+    asked = []
 
     def embed(split):
         asked.append(split)
-        rows = np.stack([splits[split][i] for i in range(len(splits[split]))])
-        return np.asarray(embedder(state, rows))
+        rng = np.random.default_rng(0)
+        return rng.normal(size=(len(labels[split]), 4)).astype(np.float32)
 
-    labels = {name: source.labels for name, source in splits.items()}
     assert inference.fit_support(parts.method, graph, state, embed, labels)
     assert asked == reads

@@ -168,20 +168,6 @@ def test_errors_say_what_came(arguments, message):
         metrics.ordinal_metrics(*arguments)
 
 
-def test_boundaries_are_counted_once_however_many_there_are(monkeypatch):
-    # Once per boundary took minutes with 2,000 ranks, in which no signal was answered.
-    calls = []
-    original = metrics.boundary_counts
-    monkeypatch.setattr(
-        metrics, "boundary_counts", lambda c: calls.append(1) or original(c)
-    )
-    labels = np.arange(300) % 60
-    found = metrics.ordinal_metrics(
-        labels, labels[::-1].copy(), list(map(str, range(60)))
-    )
-    assert len(found["boundaries"]) == 59 and len(calls) == 1
-
-
 # --- the order of the ranks in the embeddings ---
 
 RANKS = ["low", "mid", "high"]

@@ -2,10 +2,6 @@
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
-import threading
 import time
 
 import pytest
@@ -46,15 +42,6 @@ print("cores", sorted(os.sched_getaffinity(0)))
 print(dict(os.environ), flush=True)
 if script[number] == "hang":
     time.sleep(60)
-"""
-HOLD = """
-import sys
-from cloc_jax.runtime.run_folder import RunFolder
-run = RunFolder(sys.argv[1])
-with run.held("train", is_new=True):
-    print("held", flush=True)
-    sys.stdin.readline()
-    run.write_metrics({"final": {}})
 """
 WORKERS = Options(workers=2, retries=2)
 two_cores = pytest.mark.skipif(
@@ -132,22 +119,6 @@ def test_what_dies_is_tried_again_and_what_fails_is_not(tmp_path):
 
 
 @two_cores
-def test_a_run_that_another_process_trains_is_waited_for(tmp_path):
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    sweep.list_runs(folder, [plan("a", "finish")])
-    command = [sys.executable, "-c", HOLD, str(folder / "a")]
-    other = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout.readline() == "held\n"
-    threading.Timer(1.0, lambda: other.communicate("go on\n")).start()
-    assert not sweep.train_runs([plan("a", "finish")], folder, WORKERS)
-    assert not (folder / "a" / "attempts").exists()
-    other.wait()
-
-
-@two_cores
 def test_a_driver_that_is_stopped_saves_its_runs(tmp_path, monkeypatch):
     folder = tmp_path / "runs"
     logs = [folder / "commands" / f"{name}.log" for name in "ab"]
@@ -181,32 +152,6 @@ def test_commands_join_no_other_run(tmp_path, monkeypatch):
     text = log_of(work).read_text()
     assert "'HF_TOKEN': 'secret'" in text and "'CUDA_VISIBLE_DEVICES': '3'" in text
     assert "SLURM_" not in text and "COORDINATOR" not in text
-
-
-def test_a_job_whose_time_is_up_is_saved_and_queued_again(tmp_path):
-    """As submitit does it: in a signal handler, while the job waits."""
-    submitit = pytest.importorskip("submitit")
-    work, again = work_of(tmp_path, "hang", "finish"), []
-
-    def warn():
-        wait_for(log_of(work), "cores")
-        os.kill(os.getpid(), signal.SIGUSR2)
-
-    def handle(*_):
-        again.append(pickle.loads(pickle.dumps(work.checkpoint())))
-        raise SystemExit
-
-    before = signal.signal(signal.SIGUSR2, handle)
-    try:
-        threading.Thread(target=warn).start()
-        with pytest.raises(SystemExit):
-            work()
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    assert "saved" in log_of(work).read_text()
-    assert isinstance(again[0], submitit.helpers.DelayedSubmission)
-    again[0].function()
-    assert RunFolder(work.run).is_finished()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tiny_runs import clean, tiny
 from cloc_jax.cli.studies import combinations
 from cloc_jax.report import evaluation
 from cloc_jax.runtime import files
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.scoring.results import Summary
 from cloc_jax.sweeps import executors, sweep
 from cloc_jax.sweeps.sweep import Setting, plan_runs
@@ -61,17 +61,6 @@ def test_a_run_among_others_equals_one_alone(swept, place):
 
 
 @pytest.mark.slow
-def test_every_run_can_be_used_alone(swept, place):
-    runs = [p for p in (place / "runs").iterdir() if (p / "config.json").exists()]
-    assert len(runs) == 4
-    for run in runs:
-        assert (run / "metrics.json").exists() and (run / "predictions.csv").exists()
-        assert RunFolder(run).trunk().is_dir()
-    # One copy of what the runs of a seed share: this encoder was drawn by seed.
-    assert len(list((place / "runs" / "trunk").iterdir())) == 2
-
-
-@pytest.mark.slow
 def test_summary_is_the_mean_of_the_runs(swept, place):
     assert [cell.settings["method.cloc.margins"] for cell in swept.cells] == [
         0.3,
@@ -87,6 +76,10 @@ def test_summary_is_the_mean_of_the_runs(swept, place):
     assert cell.test["mae"].mean == pytest.approx(np.mean(found))
     assert cell.test["mae"].std == pytest.approx(np.std(found, ddof=1))
     assert not cell.unfinished
+    runs = [p for p in (place / "runs").iterdir() if (p / "config.json").exists()]
+    assert len(runs) == 4 and all(RunFolder(run).trunk().is_dir() for run in runs)
+    # One copy of what the runs of a seed share: this encoder was drawn by seed.
+    assert len(list((place / "runs" / "trunk").iterdir())) == 2
     written = json.loads((place / "runs" / "summary.json").read_text())
     assert files.from_plain(Summary, written) == swept
     with (place / "runs" / "summary.csv").open() as file:
@@ -111,16 +104,12 @@ def test_only_unfinished_runs_are_made_again(swept, place, tmp_path, monkeypatch
     "vary, seeds, message",
     [
         (["method.cloc.margins"], 1, "--vary is 'method.cloc.margins'"),
-        (["method.cloc.weight="], 1, "--vary is 'method.cloc.weight='"),
         (["method.wait=1;2"], 1, "method.wait cannot be set to 1"),
-        (["train.batch_size=many"], 1, "train.batch_size cannot be set to 'many'"),
         (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
         (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
         (["encoder.views=0"], 1, "encoder.views is 0"),
         (["optimizer.name=adam;flop"], 2, "run name=flop,seed=0: optimizer.name is"),
         (["train.batch_size=8;64"], 1, "run batch_size=64,seed=0: train.batch_size is"),
-        (["head.classifier=layers;tree"], 1, "head.classifier is 'tree'"),
-        (["encoder.name=small;unheard_of"], 1, "encoder.name is 'unheard_of'"),
     ],
 )
 def test_all_runs_are_checked_before_the_first(
@@ -132,23 +121,17 @@ def test_all_runs_are_checked_before_the_first(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "name, value, wanted",
-    [
+def test_values_are_of_their_field_s_type():
+    config = tiny()
+    for name, value, wanted in (
         ("encoder.weights", 5, "5"),
         ("encoder.frozen", "true", True),
         ("method.cloc.weight", 2, 2.0),
         ("data.size", [8, 8], (8, 8)),
-        ("method.cloc.margins", 0.3, 0.3),
-    ],
-)
-def test_values_are_of_their_field_s_type(name, value, wanted):
-    config = tiny()
-    sweep.set_value(config, name, value)
-    found = config.to_dict()
-    for part in name.split("."):
-        found = found[part]
-    assert found == wanted and type(found) is type(wanted)
+    ):
+        sweep.set_value(config, name, value)
+        found = flatten(config.to_dict())[name]
+        assert found == wanted and type(found) is type(wanted)
 
 
 def plans_of(*names):

@@ -22,7 +22,9 @@ def dtypes(equation):
     return {str(v.aval.dtype) for v in (*equation.invars, *equation.outvars)}
 
 
-@pytest.mark.parametrize("algorithm", ["dense", "sorted"])
+@pytest.mark.parametrize(
+    "algorithm", ["sorted", pytest.param("dense", marks=pytest.mark.slow)]
+)
 def test_the_encoder_is_in_bfloat16_and_the_loss_is_not(algorithm):
     config = tiny(
         encoder__dtype="bfloat16",

@@ -1,7 +1,5 @@
 """A run whose files were damaged, removed or cut: said in one sentence, never used."""
 
-import errno
-import os
 import shutil
 
 import jax
@@ -10,7 +8,6 @@ import pytest
 from damage import biggest, flip
 from tiny_runs import clean
 
-from cloc_jax.report import evaluation
 from cloc_jax.runtime import checkpoint, errors
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
@@ -58,14 +55,6 @@ def test_without_checkpoints_a_run_does_not_start_anew(config, run):
     with pytest.raises(FileNotFoundError, match="no checkpoint to go on from"):
         training.train(config, run, resume=True)
     assert {p: d for p, d in content(run).items() if p in before} == before
-
-
-def test_damaged_metrics_are_made_again(config, run, capsys):
-    flip(run.metrics, 40)
-    assert training.train(config, run, resume=True)  # there is something left to do
-    assert "metrics.json is damaged and made again" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def test_a_damaged_checkpoint_costs_an_epoch_and_no_result(config, parts, run):
@@ -121,46 +110,3 @@ def test_history_is_checked_row_by_row(config, run):
     for read in (run.read_history, lambda: run.cut_history(2)):
         with pytest.raises(Damaged, match="history.jsonl is damaged: row 1"):
             read()
-
-
-def test_a_history_that_was_moved_away_is_missed_and_said(config, run, capsys):
-    run.metrics.unlink()
-    run.history.unlink()
-    assert training.train(config, run, resume=True)
-    assert "has 0 of the 2 epochs so far" in " ".join(capsys.readouterr().out.split())
-
-
-def test_an_interrupted_start_can_be_started_again(run, tmp_path):
-    new = RunFolder(tmp_path / "new")
-    new.path.mkdir()
-    shutil.copy(run.dataset, new.dataset)  # and killed before config.json
-    (new.path / "config.json.77.part").touch()
-    new.create({"seed": 0}, {"ranks": [], "images": {}, "sha256": ""})
-    assert new.read_config() == {"seed": 0}
-
-
-def test_a_full_disk_never_leaves_a_finished_run_with_a_cut_picture(
-    config, parts, run, monkeypatch
-):
-    run.metrics.unlink()
-    original = os.fsync
-    written = 0
-
-    def fsync(number):
-        nonlocal written
-        written += 1
-        if written > 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        original(number)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OSError) as caught:
-        evaluation.write_results(TrainedRun(config, run, parts), parts)
-    monkeypatch.undo()
-    assert caught.value.filename and not run.metrics.exists()
-    assert not list(run.path.rglob("*.part"))
-    pictures = sorted(run.path.glob("*.png"))
-    for path in pictures:
-        assert path.read_bytes().endswith(b"IEND\xaeB`\x82"), path
-    evaluation.write_results(TrainedRun(config, run, parts), parts)
-    assert run.is_finished() and len(list(run.path.glob("*.png"))) > len(pictures)

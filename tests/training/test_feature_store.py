@@ -36,24 +36,19 @@ def test_a_part_without_its_list_does_not_count(tmp_path):
     assert "a" in whole and "b" in whole and gone
 
 
-def damage(folder, kind):
-    (part,) = folder.glob("*.npy")
-    if kind == "array":
-        flip(part, -5)
-    elif kind == "header":
-        flip(part, 3)
-    elif kind == "cut":
-        part.write_bytes(part.read_bytes()[:-7])
-    elif kind == "missing":
-        part.unlink()
-    else:
-        flip(part.with_suffix(".json"), 14)
+DAMAGES = {
+    "array": lambda part: flip(part, -5),
+    "header": lambda part: flip(part, 3),
+    "cut": lambda part: part.write_bytes(part.read_bytes()[:-7]),
+    "missing": lambda part: part.unlink(),
+    "list": lambda part: flip(part.with_suffix(".json"), 14),
+}
 
 
-@pytest.mark.parametrize("kind", ["array", "header", "cut", "missing", "list"])
+@pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_part_is_said_and_computed_again(tmp_path, kind):
     FeatureStore(tmp_path).add(["a", "b"], rows(0, 2))
-    damage(tmp_path, kind)
+    DAMAGES[kind](next(tmp_path.glob("*.npy")))
     with console.capture() as captured:
         store = FeatureStore(tmp_path)
         assert "a" not in store and "b" not in store

@@ -8,9 +8,6 @@ from jax.sharding import PartitionSpec
 from tiny_runs import KEY, SMALL_METHODS, program_of, stage_parts, tiny
 
 from cloc_jax.data import pipeline
-from cloc_jax.data.augment import Augment
-from cloc_jax.data.samplers import RankPairs
-from cloc_jax.data.source import Source, augmented
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly
 
@@ -30,23 +27,28 @@ def three_steps(**mesh):
     return carry, step
 
 
-def check_same(alone, carry):
-    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
-        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
-
-
 @pytest.fixture(scope="module")
 def alone():
     return jax.tree.map(np.asarray, three_steps(mesh__devices=1)[0])
 
 
 @pytest.mark.slow
-def test_split_parameters_equal_one_device(alone):
-    carry, step = three_steps(mesh__devices=8, mesh__shape=(1, 8))
+@pytest.mark.parametrize(
+    "mesh, spec, parts",
+    [
+        ({"mesh__shape": (1, 8)}, PartitionSpec(None, "shard"), 8),
+        # Four parts, and two devices hold the same one.
+        ({"mesh__shape": (2, 4)}, PartitionSpec(None, "shard"), 4),
+    ],
+)
+def test_split_parameters_equal_one_device(alone, mesh, spec, parts):
+    carry, step = three_steps(mesh__devices=8, **mesh)
     assert step._cache_size() == 1
-    check_same(alone, carry)
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(carry), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-5)
     kernel = carry.model.params["head"]["linear1"]["kernel"][...]
-    assert kernel.addressable_shards[0].data.size * 8 == kernel.size
+    assert kernel.sharding.spec == spec
+    assert kernel.addressable_shards[0].data.size * parts == kernel.size
 
 
 SMALL = SMALL_METHODS | {
@@ -113,17 +115,6 @@ def test_a_step_of_every_kind_is_over_the_global_batch(name, index):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * largest)
 
 
-@pytest.mark.slow
-def test_hybrid_sharding_equals_one_device(alone):
-    carry, step = three_steps(mesh__devices=8, mesh__shape=(2, 4))
-    assert step._cache_size() == 1
-    check_same(alone, carry)
-    kernel = carry.model.params["head"]["linear1"]["kernel"][...]
-    assert kernel.sharding.spec == PartitionSpec(None, "shard")
-    # Four parts, and two devices hold the same one.
-    assert kernel.addressable_shards[0].data.size * 4 == kernel.size
-
-
 def test_a_mesh_of_two_axes():
     mesh = sharding.make_mesh(8, (2, 4))
     assert dict(mesh.shape) == {"data": 2, "shard": 4}
@@ -137,12 +128,6 @@ def test_a_mesh_of_two_axes():
     )
     ones = jnp.ones(16, jnp.float32)
     assert total(ones, ones, ones, ones) == 16
-
-
-@pytest.mark.parametrize("shape", [(2, 3), (8, 2), (2, 2, 2), (0, 8)])
-def test_a_shape_that_does_not_fit_the_devices(shape):
-    with pytest.raises(ValueError, match="there are 8 devices; give two numbers"):
-        sharding.make_mesh(8, shape)
 
 
 def test_what_is_split_and_what_is_copied():
@@ -159,61 +144,13 @@ def test_what_is_split_and_what_is_copied():
     assert placed["large"].addressable_shards[0].data.shape == (3, 3, 64, 16)
 
 
-def test_a_batch_that_does_not_divide_names_those_that_do():
-    mesh = sharding.make_mesh(8)
-    sharding.check_batch(64, mesh)
-    with pytest.raises(
-        ValueError, match="100, which does not divide over 8 .* 96 or 104"
-    ):
-        sharding.check_batch(100, mesh)
-    with pytest.raises(ValueError, match="try 6 or 12"):
-        sharding.check_batch(8, sharding.make_mesh(3))
-
-
-def test_more_devices_than_there_are():
+def test_what_does_not_fit_the_devices():
+    for shape in ((2, 3), (8, 2), (2, 2, 2), (0, 8)):
+        with pytest.raises(ValueError, match="there are 8 devices; give two numbers"):
+            sharding.make_mesh(8, shape)
     with pytest.raises(ValueError, match="mesh.devices is 9, but there are 8"):
         sharding.make_mesh(9)
-
-
-def test_each_process_reads_only_its_rows():
-    class Counted(Source):
-        labels = np.arange(40, dtype=np.int32) % 4
-        ids = [str(i) for i in range(40)]
-        paths = None
-
-        def __init__(self):
-            self.reads = np.zeros(40, int)
-
-        def __getitem__(self, index):
-            self.reads[index] += 1
-            return np.full((6, 6, 1), index, np.uint8)
-
-    plan = RankPairs(Counted.labels, 8)
-    change = Augment(rotate_degrees=20, flip_vertical=0.5)
-    whole, parts = None, []
-    for share in (pipeline.WHOLE, pipeline.Share(0, 2), pipeline.Share(1, 2)):
-        source = Counted()
-        batches = pipeline.training_batches(
-            source,
-            plan,
-            draws=[augmented(source, change)],
-            seed=(1,),
-            first_step=2,
-            threads=1,
-            share=share,
-            place=lambda batch: batch,
-        )
-        first = next(batches)
-        if share == pipeline.WHOLE:
-            whole = first
-            continue
-        parts.append(first)
-        rows = plan.batch(2)[share.part * 4 : share.part * 4 + 4]
-        np.testing.assert_array_equal(first["id"], rows)
-        # Some batches more are read ahead, but never a row of the other process.
-        mine = [plan.batch(s).reshape(2, 4)[share.part] for s in range(2, 10)]
-        assert not source.reads[np.setdiff1d(np.arange(40), mine)].any()
-    for key in whole:
-        np.testing.assert_array_equal(
-            whole[key], np.concatenate([p[key] for p in parts])
-        )
+    sharding.check_batch(64, sharding.make_mesh(8))
+    for batch, devices, others in ((100, 8, "96 or 104"), (8, 3, "6 or 12")):
+        with pytest.raises(ValueError, match=f"not divide over {devices} .* {others}"):
+            sharding.check_batch(batch, sharding.make_mesh(devices))

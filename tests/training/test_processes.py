@@ -12,8 +12,6 @@ import pytest
 from launching import ROOT, TINY, launch, launched
 from tiny_runs import arrays
 
-from cloc_jax.runtime import processes
-
 # SGD, since Adam makes full steps of the rounding noise in tiny gradients.
 COMMAND = [
     *TINY,
@@ -115,13 +113,3 @@ def test_two_processes_keep_the_features_that_one_keeps(tmp_path):
         assert codes == [0, 0], outputs
         assert_alike(tmp_path / "alone", tmp_path / run)
         assert all(kept(cache) == expected for cache in caches)
-
-
-@pytest.mark.parametrize(
-    "given", [("", 2, 0), ("host:1", 0, 0), ("host:1", 2, 2), ("host:1", 2, -1)]
-)
-def test_half_a_description_is_refused(given, monkeypatch):
-    for name in ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
-        monkeypatch.delenv(f"JAX_{name}", raising=False)
-    with pytest.raises(ValueError, match="needs all of --coordinator"):
-        processes.connect(*given)

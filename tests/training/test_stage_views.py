@@ -28,39 +28,3 @@ def test_views_are_those_of_the_recipe_or_of_the_dataset(name, recipe):
     wanted = augment.apply(augmentation(config), image, np.random.default_rng(5))
     np.testing.assert_array_equal(drawn(), [wanted, wanted])
     assert (wanted != image).any()
-
-
-def test_a_recipe_that_is_none_and_a_frozen_encoder():
-    config = tiny(method__name="rnc", method__rnc__augment="crops")
-    dataset = build_dataset(config)
-    with pytest.raises(
-        ValueError, match="method.rnc.augment is 'crops'; use one of default"
-    ):
-        assembly.check(config, dataset)
-    config.method.rnc.augment = "default"
-    config.encoder.frozen = True
-    with pytest.raises(ValueError, match="pretrain of rnc trains the encoder, which"):
-        assembly.check(config, dataset)
-
-
-@pytest.mark.parametrize(
-    "size, local_size, wanted",
-    [
-        ((72, 120), (31, 51), "pretrain of dino has images of 31x51, but resnet18 needs"
-         " at least 32x32; set method.dino.local_size"),
-        ((24, 120), (32, 51), "images of 24x120, .* set data.size"),
-    ],
-)  # fmt: skip
-def test_views_that_are_too_small_for_the_encoder(size, local_size, wanted):
-    config = tiny(
-        encoder__name="resnet18",
-        encoder__weights="random",
-        data__size=size,
-        method__name="dino",
-        method__dino__local_size=local_size,
-    )
-    dataset = build_dataset(config)
-    with pytest.raises(ValueError, match=wanted):
-        assembly.check(config, dataset)
-    config.data.size, config.method.dino.local_size = (32, 120), (32, 51)
-    assembly.check(config, dataset)

@@ -28,11 +28,6 @@ def test_epochs_are_steps_and_a_third_for_each_image_evaluated(config, parts):
     assert f"{100 * 3 * (one + two) / 60:.0f} min at most" in line
 
 
-def test_a_long_run_without_gpu_is_told_of_frozen_features(config, parts):
-    _, advice = callbacks.estimate_lines(config, parts, 60.0, 3)
-    assert advice.endswith("--config=configs/quickstart.py:frozen")
-
-
 def steps(estimate, *began, is_last=False):
     for start in began:
         estimate.after_step(0, start, is_last=is_last)
@@ -59,13 +54,6 @@ def test_a_slow_step_or_the_last_before_evaluation_is_enough(
     steps(estimate, 10.0, is_last=is_last)
     told = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert told == callbacks.estimate_lines(config, parts, seconds, 1)
-
-
-def test_no_guess_beyond_the_cap():
-    short = tiny_runs.tiny(train__max_epochs=2)
-    parts = assembly.build(short)
-    (line,) = callbacks.estimate_lines(short, parts, 1.0, 3)
-    assert "about" not in line and line.endswith("at most")
 
 
 def test_frozen_encoders_need_no_estimate(config, parts, capsys):
