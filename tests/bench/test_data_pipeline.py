@@ -5,7 +5,7 @@ import pytest
 from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline
-from cloc_jax.data import augment, pipeline
+from cloc_jax.data import augment, drawn_knees, pipeline
 from cloc_jax.training import assembly
 
 

@@ -96,15 +96,15 @@ def test_links_pipes_devices_and_folders(grade, tmp_path):
 def test_a_folder_that_cannot_be_listed_is_not_passed_over(
     grade, tmp_path, monkeypatch
 ):
-    place, scandir = images(tmp_path), os.scandir
+    place, listdir = images(tmp_path), os.listdir
     (place / "closed").mkdir()
 
     def refuse(path):  # as permissions would, which bind no root
         if str(path).endswith("closed"):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return scandir(path)
+        return listdir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(PermissionError, match="closed"):
         grade(tmp_path, place)
 

@@ -362,7 +362,10 @@ def test_missing_optional_files_leave_a_sentence(tmp_path):
         assert f"({name}" in page.text
     assert not images_of(page)
     (folder.path / "predictions.csv").unlink()
-    with pytest.raises(FileNotFoundError, match="predictions.csv; `launch.py evaluate"):
+    with pytest.raises(
+        files.Damaged,
+        match="predictions.csv is damaged: it is missing. `launch.py eval",
+    ):
         html_page.write_report(folder)
 
 

@@ -48,7 +48,10 @@ RESNET = {"encoder__name": "resnet18", "encoder__weights": "random"}
         (of("dino", local_size=(96,)), r"local_size is \(96,\)"),
         (of("gol", neighbours=()), "method.gol.neighbours is 0"),
         (of("mwr", dropout=1.0), "method.mwr.dropout is 1.0; use 0 to 0.99"),
-        (of("rnc", augment="crops"), "no view recipe 'crops'.*default for config"),
+        (
+            of("rnc", augment="crops"),
+            "rnc.augment is 'crops'; use one of default",
+        ),
         (of("rnc") | FROZEN, "stage pretrain of rnc trains the encoder, which"),
         (
             of("dino") | {"encoder__trainable_from": "layer4"},
