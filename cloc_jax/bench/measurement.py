@@ -79,9 +79,9 @@ def measure(programs: Mapping[str, Program], common: Cell, rounds: int) -> list[
         program = programs[name]
         if program.compiled is not None:
             memory = program.compiled.memory_analysis()
-            found = hlo_text.read_collectives(program.compiled.as_text())
+            collectives = hlo_text.read_collectives(program.compiled.as_text())
             cell["temporary_mib"] = memory.temp_size_in_bytes / 2**20
-            cell["collectives"] = {kind: s["count"] for kind, s in found.items()}
+            cell["collectives"] = {kind: s["count"] for kind, s in collectives.items()}
             cell["compile_seconds"] = program.compile_seconds
         cells.append(cell)
     return cells

@@ -143,18 +143,18 @@ def mesh_devices(target: Target) -> list[Any]:
         several = {"num_slices": target.groups} if target.groups > 1 else {}
         name = f"{target.name}:{'x'.join(map(str, shape))}"
         try:
-            found = topologies.get_topology_desc(name, "tpu", **several)
+            topology = topologies.get_topology_desc(name, "tpu", **several)
         except jax.errors.JaxRuntimeError as error:
             raise ValueError(
                 f"libtpu does not describe the slice {name}: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        return list(found.devices)[: target.devices]
+        return list(topology.devices)[: target.devices]
     layout = f"1x{target.groups}x{target.shape[0]}"
-    found = topologies.get_topology_desc(
+    topology = topologies.get_topology_desc(
         "", "cuda", target_config=describe_gpu(target), topology=layout
     )
-    return list(found.devices)
+    return list(topology.devices)
 
 
 def describe_gpu(target: Target) -> str:

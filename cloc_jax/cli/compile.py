@@ -39,12 +39,12 @@ def compile_run(
             if batch % target.devices:
                 console.print(f"  batch {batch} does not divide over {target}")
                 continue
-            found = _of_batch(config, target, ranks, batch, kinds)
-            rows += found
+            compiled = _of_batch(config, target, ranks, batch, kinds)
+            rows += compiled
             folder.mkdir(parents=True, exist_ok=True)
             written = {"environment": environment.environment(), "programs": rows}
             write_json(folder / "compile.json", written)  # the next may take long
-            if not all(row["fits"] for row in found):
+            if not all(row["fits"] for row in compiled):
                 break  # larger ones would not either
     if not rows:
         raise ValueError(

@@ -35,14 +35,14 @@ def show(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
     print_dataset(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     strengths = augmentation(config)._asdict()
-    said = ", ".join(f"{name} {value:g}" for name, value in strengths.items() if value)
+    texts = ", ".join(f"{name} {value:g}" for name, value in strengths.items() if value)
     path = files.unused_path(folder / "images.png")
     colours = style.rank_colours(len(dataset.ranks))
     drawn = sheet(
         _rows(dataset, draw, config.seed),
         dict(zip(dataset.ranks, colours, strict=True)),
         title=f"{config.data.name}, {config.method.name}: images",
-        note=said if draw else "without augmentation",
+        note=texts if draw else "without augmentation",
         headings=("as evaluated", "as training may see it") if draw else ("", ""),
     )
     style.save(drawn, path)

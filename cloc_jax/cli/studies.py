@@ -270,8 +270,8 @@ def tables(
     from cloc_jax.paper import studies, table_rows, table_summaries
 
     if from_:
-        found = table_summaries.read_summaries(pathlib.Path(from_))
-        paper_tables.write_page(found, pathlib.Path(run))
+        summaries = table_summaries.read_summaries(pathlib.Path(from_))
+        paper_tables.write_page(summaries, pathlib.Path(run))
         return 0
     request = paper_tables.request(
         settings,

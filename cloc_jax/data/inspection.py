@@ -149,8 +149,8 @@ def perceptual_hashes(
     hashes = np.zeros((len(source), HASH_SIDE**2 // 64), np.uint64)
     flat = np.zeros(len(source), bool)
     with futures.ThreadPoolExecutor(threads) as pool:
-        for index, found in enumerate(pool.map(one, range(len(source)))):
-            hashes[index], flat[index] = found
+        for index, measured in enumerate(pool.map(one, range(len(source)))):
+            hashes[index], flat[index] = measured
             advance()
     return hashes, flat
 
@@ -163,16 +163,16 @@ def near_pairs(
     All pairs are compared, in blocks. Ends early at `most` pairs, since a set of
     which all images are alike would have millions.
     """
-    found: list[tuple[int, int, int]] = []
+    pairs: list[tuple[int, int, int]] = []
     for start in range(0, len(hashes), _BLOCK):
         block, rest = hashes[start : start + _BLOCK], hashes[start:]
         apart = np.zeros((len(block), len(rest)), np.uint16)
         for word in range(hashes.shape[1]):
             apart += np.bitwise_count(block[:, word, None] ^ rest[None, :, word])
-        close = np.argwhere(np.triu(apart <= bits, k=1))[: most - len(found)]
+        close = np.argwhere(np.triu(apart <= bits, k=1))[: most - len(pairs)]
         for first, second in close.tolist():
             distance = int(apart[first, second])
-            found.append((start + first, start + second, distance))
-        if len(found) >= most:
+            pairs.append((start + first, start + second, distance))
+        if len(pairs) >= most:
             break
-    return sorted(found, key=lambda pair: (pair[2], *pair))
+    return sorted(pairs, key=lambda pair: (pair[2], *pair))

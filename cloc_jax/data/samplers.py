@@ -62,12 +62,12 @@ class RankPairs(Sampler):
     (paper, section Training), so that each anchor has a positive and each contrast a
     negative. A batch of one rank only is mended by swapping a pair.
 
-    `natural` keeps the data's own proportions: each item at most once an epoch, all but
-    a remainder seen, another remainder each epoch. It is at most one item a rank (an
-    odd one out), less than a batch at the end, and more only where one rank is so
-    common that some batches would hold nothing else. `balanced` gives each batch the
-    ranks in equal parts, or as many ranks as there are pairs; rare ranks are repeated
-    within the epoch.
+    `natural` keeps the data's own proportions: each item is seen at most once per
+    epoch, and a remainder, another one in each epoch, is not. That is at most one item
+    per rank (an odd one out), less than a batch at the end, and more only where one
+    rank is so common that some batches would hold nothing else. `balanced` gives each
+    batch the ranks in equal parts, or as many ranks as there are pairs; rare ranks are
+    repeated within the epoch.
     """
 
     def __init__(
@@ -251,11 +251,11 @@ def _check(labels, batch_size, mode, ranks):
     present, counts = np.unique(labels, return_counts=True)
     names = [repr(ranks[rank]) if len(ranks) else str(rank) for rank in present]
     if len(present) < 2 or counts.min() < 2:
-        found = ", ".join(
+        listed = ", ".join(
             f"{n} of {name}" for name, n in zip(names, counts, strict=True)
         )
         raise ValueError(
-            f"the training data hold {found or 'no images'}; learning an order needs "
+            f"the training data hold {listed or 'no images'}; learning an order needs "
             "at least two ranks with two images each. Check data.root and data.order, "
             "or add images."
         )

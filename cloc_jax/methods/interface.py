@@ -183,12 +183,12 @@ def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Sto
 
     def update(state, epoch, scores) -> Verdict:
         # An undefined score (QWK of a single predicted rank) improves on nothing.
-        found, best, since = scores["val"][monitor], state["best"], state["since"] + 1
-        improved = found is not None and (best is None or sign * found > best)
+        score, best, since = scores["val"][monitor], state["best"], state["since"] + 1
+        improved = score is not None and (best is None or sign * score > best)
         # Until something can be handed over, the newest is the best there is.
         if improved or (best is None and epoch == 1):
             improved, since = True, 0
-            best = None if found is None else sign * found
+            best = None if score is None else sign * score
         rule, reason = "", ""
         if reads_train and scores["train"]["accuracy"] >= train_accuracy:
             rule = "train_accuracy"

@@ -99,10 +99,10 @@ def mwr(
         features = model.encoder(jnp.concatenate(batch["image"]))
         lower, upper, query = jnp.split(features, 3)
         head, mask = model.head, batch["mask"]
-        found = head(head.of_pair(lower, upper), head.from_query(query), rngs)
-        ranks = batch["label"].astype(found.dtype)
+        predicted = head(head.of_pair(lower, upper), head.from_query(query), rngs)
+        ranks = batch["label"].astype(predicted.dtype)
         wanted = relative_rank(ranks[:, 2], ranks[:, 0], ranks[:, 1])
-        return masks.mean((found - wanted) ** 2, mask), {}
+        return masks.mean((predicted - wanted) ** 2, mask), {}
 
     def predict(model, images, support):
         value = estimate(model.head, model.encoder(images), support, num_ranks)
@@ -226,10 +226,10 @@ def pair_errors(
     ranks = labels.astype(bank.dtype)
     references = head.of_pair(bank[pairs[:, 0]], bank[pairs[:, 1]])
     asked = head.from_query(bank[queries])
-    found = head(references[:, None], asked[None])  # [pair, query]
+    predicted = head(references[:, None], asked[None])  # [pair, query]
     ends = ranks[pairs]
     wanted = relative_rank(ranks[queries][None], ends[:, :1], ends[:, 1:])
-    errors = jnp.sum((found - wanted) ** 2, axis=1, where=where[None])
+    errors = jnp.sum((predicted - wanted) ** 2, axis=1, where=where[None])
     return errors / jnp.maximum(where.sum(), 1)
 
 

@@ -45,25 +45,25 @@ def lowered(
     claim: str, tried: str, before: float, after: float, ends: Interval
 ) -> Evidence:
     """Evidence of a claim that an error rate falls, by its difference's interval."""
-    found = f"{before:.3f} → {after:.3f}, difference {_signed(after - before, ends)}"
-    return Evidence(claim, tried, found, verdict_on(ends, is_lower_better=True))
+    change = f"{before:.3f} → {after:.3f}, difference {_signed(after - before, ends)}"
+    return Evidence(claim, tried, change, verdict_on(ends, is_lower_better=True))
 
 
 _SCORES = {"accuracy": "accuracy", "mae": "MAE"}
 Compared = tuple[float, float, Interval]  # both means, ends of their difference
 
 
-def by_scores(claim: str, tried: str, found: dict[str, Compared]) -> Evidence:
+def by_scores(claim: str, tried: str, compared: dict[str, Compared]) -> Evidence:
     """Evidence of two scores; the verdict names them where they do not agree."""
-    parts, said = [], {}
-    for score, (first, second, ends) in found.items():
+    parts, verdicts = [], {}
+    for score, (first, second, ends) in compared.items():
         name = _SCORES[score]
         apart = _signed(first - second, ends)
         parts.append(f"{name} {first:.3f} against {second:.3f}, difference {apart}")
-        said[name] = verdict_on(ends, is_lower_better=score == "mae")
-    verdict = ", ".join(f"{text} ({name})" for name, text in said.items())
-    if len(set(said.values())) == 1:
-        verdict = said["accuracy"]
+        verdicts[name] = verdict_on(ends, is_lower_better=score == "mae")
+    verdict = ", ".join(f"{text} ({name})" for name, text in verdicts.items())
+    if len(set(verdicts.values())) == 1:
+        verdict = verdicts["accuracy"]
     return Evidence(claim, tried, "; ".join(parts), verdict)
 
 
@@ -96,11 +96,11 @@ def of_tables(summary: TableSummary) -> Iterator[Evidence]:
     ]
     for claim, first, second, tried in pairs:
         if {first, second} <= set(summary.settings):
-            found = {
+            compared = {
                 score: _difference(summary, first, second, score) for score in _SCORES
             }
             tried += _pairing(summary, first, second)
-            yield by_scores(claim, tried, found)
+            yield by_scores(claim, tried, compared)
     for claim, rate, kind in (
         ("neighbour_errors", "error", ""),
         ("crossings", "crossing", ""),
@@ -137,7 +137,7 @@ def _two_phases(summary: TableSummary) -> Iterator[Evidence]:
     runs = summary.settings["cloc"].runs
     if not all(PHASE_ONE in run.scores for run in runs):
         return
-    found: dict[str, Compared] = {}
+    compared: dict[str, Compared] = {}
     for score in _SCORES:
         after, before = (
             np.array([run.scores[stage][score] for run in runs], float)
@@ -145,9 +145,9 @@ def _two_phases(summary: TableSummary) -> Iterator[Evidence]:
         )
         apart = intervals.mean_by_fold(list(after - before), [run.fold for run in runs])
         ends = intervals.of_run_mean(apart, 0.0)
-        found[score] = (float(after.mean()), float(before.mean()), ends)
+        compared[score] = (float(after.mean()), float(before.mean()), ends)
     yield by_scores(
-        "two_phases", "both phases against phase one, over seeds only", found
+        "two_phases", "both phases against phase one, over seeds only", compared
     )
 
 
@@ -277,8 +277,8 @@ def _page(rows: Sequence[Row]) -> str:
         for evidence, data, seeds, made_by in rows:
             if evidence.claim == claim:
                 by = ", ".join(f"[{numbers[command]}]" for command in made_by)
-                said = (evidence.tried, evidence.found, evidence.verdict)
-                table.append([data, str(seeds), *said, by])
+                cells = (evidence.tried, evidence.found, evidence.verdict)
+                table.append([data, str(seeds), *cells, by])
         lines += (
             map(table_summaries.piped, table) if len(table) > 2 else ["Not tested."]
         )

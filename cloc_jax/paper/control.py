@@ -211,8 +211,8 @@ def _measure(
     runs: Sequence[pathlib.Path], at: Sequence[int], ranks: Sequence[str]
 ) -> Measured:
     names = metrics.boundary_names(ranks)
-    found = [results.read_results(RunFolder(run)) for run in runs]
-    splits = [predictions.read(*pair) for pair in zip(runs, found, strict=True)]
+    read = [results.read_results(RunFolder(run)) for run in runs]
+    splits = [predictions.read(*pair) for pair in zip(runs, read, strict=True)]
     means: dict[str, dict[str, float]] = {}
     for split in ("val", "test"):
         confusions = np.stack(
@@ -227,7 +227,7 @@ def _measure(
     redrawn = intervals.redrawn(splits[0]["test"].true, predicted, len(ranks))
     return Measured(
         splits,
-        {n: float(np.mean([r.margins[n] for r in found])) for n in found[0].margins},
+        {n: float(np.mean([r.margins[n] for r in read])) for n in read[0].margins},
         means,
         _scores(redrawn, at, names),
         tuple(float((predicted == r).sum() / len(splits)) for r in range(len(ranks))),
@@ -381,8 +381,8 @@ def _evidence(
         claim, better, other = "biased_accuracy", chosen, LEARNED
     first, second = (measured[n].means["test"]["accuracy"] for n in (better, other))
     ends = measured[better].difference(measured[other], "accuracy")
-    found = {"accuracy": (first, second, ends)}
-    yield claims.by_scores(claim, f"{better} against {other}", found)
+    compared = {"accuracy": (first, second, ends)}
+    yield claims.by_scores(claim, f"{better} against {other}", compared)
 
 
 def _mean(rows: Sequence[TradeOff], key: str) -> float | None:

@@ -1,13 +1,13 @@
 """What learned margins mean, and what keeps them from collapsing.
 
 The hinge never falls as a margin grows, so training only shrinks margins, under Adam by
-about the learning rate a step whatever the data. Before anyone reads meaning into their
-differences, `study_margins` holds them against the same training on permuted labels and
-against starts that are equal; all its runs take the same number of steps, that of phase
+about the learning rate per step whatever the data. Before anyone reads meaning into
+their differences, `study_margins` compares them with the same training on permuted
+labels and with equal starts; all its runs take the same number of steps, that of phase
 one's cap.
 
 Nothing in the loss keeps margins up, so a long phase one may shrink them to nothing.
-The paper holds against it softplus, starts in [0.5, 1), and a stop at 95% training
+The paper prevents that by softplus, starts in [0.5, 1), and a stop at 95% training
 accuracy; `collapse` switches off each alone, and all of them together.
 """
 
@@ -176,16 +176,16 @@ def _analyse(
     differ = HOLDS if any(pair.is_real for pair in pairs) else FAILS
     tried = f"{len(nulls)} permutations, all pairs at once"
     evidence = [Evidence("margins_differ", tried, sentence, differ)]
-    for what, found in correlations.items():
-        if not found:
+    for what, correlation in correlations.items():
+        if not correlation:
             continue
-        value, p = found
-        said = f"rank correlation {value:+.2f}, p = {p:.2f}"
-        notes.append(f"Learned margins and {what}: {said}.")
+        value, p = correlation
+        text = f"rank correlation {value:+.2f}, p = {p:.2f}"
+        notes.append(f"Learned margins and {what}: {text}.")
         follows = HOLDS if value > 0 else FAILS
         tried = f"learned margins and {what}"
         evidence.append(
-            Evidence("separability", tried, said, follows if p <= SURE else OPEN)
+            Evidence("separability", tried, text, follows if p <= SURE else OPEN)
         )
     return MarginStudy(
         **about,
@@ -333,13 +333,13 @@ def collapse(
     names = metrics.boundary_names(assembly.build_dataset(config).ranks)
     settings = precautions(config.train.max_epochs)
     plans = studies.train(config, settings, folder, seeds=seeds, options=options)
-    found: dict[str, Any] = {}
+    by_setting: dict[str, Any] = {}
     collapsed, rows = [], []
     for name, own in plans.items():
         courses = [read_course(folder / plan.name, names) for plan in own]
         ends = np.array([course[-1] for course in courses])  # [run, boundary]
         collapsed.append(int((ends < COLLAPSED).any(1).sum()))
-        found[name] = courses
+        by_setting[name] = courses
         epochs = [len(course) for course in courses]
         margins = " ".join(f"{value:.3f}" for value in ends.mean(0))
         span = f"{min(epochs)}–{max(epochs)}"
@@ -355,7 +355,7 @@ def collapse(
         **studies.about(first),
         seeds=seeds,
         boundaries=tuple(names),
-        courses=found,
+        courses=by_setting,
         sentence=sentence,
         evidence=(Evidence("precautions", "phase one", sentence, verdict),),
         columns=("Setting", "Epochs", "Margins at the end", "Runs that collapsed"),

@@ -41,12 +41,12 @@ def is_quoted(method: str, dataset: str) -> bool:
 
 def protocol(dataset: str) -> dict[str, Any]:
     """How the paper trained on a dataset, as far as it says; {} where it did not."""
-    found = document()["protocol"]
-    return found["all"] | found[dataset] if dataset in found else {}
+    protocols = document()["protocol"]
+    return protocols["all"] | protocols[dataset] if dataset in protocols else {}
 
 
 def controllability(dataset: str, num_ranks: int) -> dict[str, Any] | None:
     """Table 2 on a dataset: error rates by boundary and the accuracy, with margins
     learned and with the critical ones raised. None where it has other ranks."""
-    found = tables()["controllability"].get(dataset)
-    return found if found and len(found["learned"]) == num_ranks - 1 else None
+    printed = tables()["controllability"].get(dataset)
+    return printed if printed and len(printed["learned"]) == num_ranks - 1 else None

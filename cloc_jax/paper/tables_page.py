@@ -147,11 +147,11 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
     for row in rows:
         cells = [row.title]
         for score, number in row.paper.items():
-            found = cell(row, score, summary)
+            ours = cell(row, score, summary)
             printed = "" if number is None else f"{number:.4f}"
             cells += [printed] * has_paper
-            cells += [_ours(found, score), str(len(found.values) or "")]
-            cells += [_difference(found)] * has_differences
+            cells += [_ours(ours, score), str(len(ours.values) or "")]
+            cells += [_difference(ours)] * has_differences
         lines.append([*cells, _runs_of(summary, row)])
     notes = [f"- {note}" for note in _notes(rows, summary)]
     return [f"### {_title(summary)}", "", *map(piped, lines), "", *notes, ""]
@@ -174,22 +174,22 @@ def _notes(rows: Sequence[Row], summary: TableSummary) -> list[str]:
     return notes
 
 
-def _ours(found: Cell, score: str) -> str:
+def _ours(ours: Cell, score: str) -> str:
     """Mean ± standard deviation; "" without runs."""
-    if not found.values:
+    if not ours.values:
         return ""
     digits = 4 if score == HOURS else 3
-    text = f"{found.mean:.{digits}f}"
-    if len(found.values) > 1:
-        text += f" ± {np.std(found.values, ddof=1):.{digits}f}"
+    text = f"{ours.mean:.{digits}f}"
+    if len(ours.values) > 1:
+        text += f" ± {np.std(ours.values, ddof=1):.{digits}f}"
     return text
 
 
-def _difference(found: Cell) -> str:
+def _difference(ours: Cell) -> str:
     """Ours minus the paper's with its interval; "" where one is missing."""
-    if math.isnan(found.difference):
+    if math.isnan(ours.difference):
         return ""
-    text, (low, high) = _signed(found.difference), found.ends
+    text, (low, high) = _signed(ours.difference), ours.ends
     if math.isnan(low):
         return text
     text = text if low <= 0 <= high else f"**{text}**"

@@ -107,24 +107,26 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
 
 def write_results(run: TrainedRun, parts: Parts) -> RunResults:
     """Writes all results of a run whose stages are trained."""
-    folder, found = run.folder, run_scores.compute(run, parts)
-    results = found.results
+    folder, evaluation = run.folder, run_scores.compute(run, parts)
+    results = evaluation.results
     train, test = (parts.dataset.splits[name] for name in ("train", "test"))
     drawn = Subset(train, _drawn(len(train)))
     of_train = run.embed(drawn)
     if processes.is_first():
-        results = run_scores.write_predictions(folder, found)
+        results = run_scores.write_predictions(folder, evaluation)
         _write_examples(folder.path / "examples", parts.dataset)
         embeddings = {
             "train": (of_train, drawn.labels),
-            "test": (found.embeddings, test.labels),
+            "test": (evaluation.embeddings, test.labels),
         }
         draw(folder.path, results, embeddings)
         crossed = results.final["test"].crossing_rates()
         matter = metrics.boundaries_that_matter(crossed, results.critical)
         places = [list(crossed).index(name) for name in matter]
-        image, order = test.original().__getitem__, by_interest(found.test, places)
-        write_thumbnails(folder.path / view.THUMBNAILS, image, found.test.items, order)
+        image, order = test.original().__getitem__, by_interest(evaluation.test, places)
+        write_thumbnails(
+            folder.path / view.THUMBNAILS, image, evaluation.test.items, order
+        )
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
         folder.write_metrics(results.to_json())

@@ -172,9 +172,9 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
     names = metrics.boundary_names(ranks)
     moved = {name: names.index(name) for name in view.boundaries_that_matter}
     at = {
-        split: decisions.apply_temperature(found.probabilities, temperature)
-        for split, found in view.splits.items()
-        if found.probabilities is not None
+        split: decisions.apply_temperature(predicted.probabilities, temperature)
+        for split, predicted in view.splits.items()
+        if predicted.probabilities is not None
     }
     decision, test, p = view.decision, view.test, view.test.probabilities
     assert p is not None

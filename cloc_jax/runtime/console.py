@@ -64,7 +64,7 @@ def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., No
     not a terminal, a line every 30 seconds takes the place of the bar. With a `note`,
     that and how long all took stay on the screen at the end.
     """
-    started = said = time.monotonic()
+    started = shown = time.monotonic()
     done = 0
     bar = _bar(
         TextColumn("{task.completed} of {task.total}"),
@@ -75,13 +75,13 @@ def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., No
         task = bar.add_task(text, total=total)
 
         def advance(count: int = 1, remark: str = "") -> None:
-            nonlocal done, said
+            nonlocal done, shown
             bar.update(task, advance=count, description=f"{text}  {remark}".rstrip())
             done += count
             now = time.monotonic()
-            if console.is_terminal or now < said + LINE_SECONDS or done >= total:
+            if console.is_terminal or now < shown + LINE_SECONDS or done >= total:
                 return
-            said, spent = now, now - started
+            shown, spent = now, now - started
             left = spent / max(done, 1) * (total - done)
             console.print(
                 f"  {text}: {done} of {total}, {duration(spent)} so far, about "

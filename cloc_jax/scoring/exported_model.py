@@ -27,7 +27,7 @@ CONFIG = "config.json"
 FORMAT = 1  # of the folder; another number means another reader
 
 Image = str | pathlib.Path | np.ndarray
-_SAID = ("label", "value", "above", "probabilities")
+_FIELDS = ("label", "value", "above", "probabilities")
 
 
 def load(folder: str | pathlib.Path) -> "ExportedModel":
@@ -78,15 +78,15 @@ class ExportedModel:
             one of them, a list, or an array [image, height, width, channels].
         """
         prepared = [self._input.of(image) for image in _as_list(images)]
-        found = [
+        parts = [
             jax.device_get(self._program(*self._arrays, rows))
             for rows in self._batches(prepared)
         ]
-        said = {
-            name: np.concatenate([part[name] for part in found])[: len(prepared)]
+        outputs = {
+            name: np.concatenate([part[name] for part in parts])[: len(prepared)]
             for name in self.about["outputs"]
         }
-        prediction = SimpleNamespace(**dict.fromkeys(_SAID) | said)
+        prediction = SimpleNamespace(**dict.fromkeys(_FIELDS) | outputs)
         return decisions.grade(prediction, self.ranks, self.decision)
 
     def _batches(self, prepared: list[np.ndarray]) -> Iterator[np.ndarray]:
@@ -116,7 +116,7 @@ def check(folder: pathlib.Path) -> None:
 
 def _as_list(images: Any) -> list[Image]:
     is_one = isinstance(images, np.ndarray) and images.ndim < 4
-    found = [images] if is_one or isinstance(images, str | pathlib.Path) else images
-    if not len(found):
+    listed = [images] if is_one or isinstance(images, str | pathlib.Path) else images
+    if not len(listed):
         raise ValueError("no images came; give a path, an array, or a list of them.")
-    return list(found)
+    return list(listed)

@@ -39,19 +39,19 @@ def of_scores(confusion: ArrayLike, boundaries: Sequence[str]) -> dict[str, Any]
     drawn, total = draws_of(counts), int(counts.sum())
     values, over = scores(counts), scores(drawn)
     wholes = {"accuracy": total, "one_off_accuracy": total}
-    found: dict[str, Any] = {
+    by_score: dict[str, Any] = {
         name: _as_json(over[name], values[name], wholes.get(name, 0)) for name in values
     }
     values, over = boundary_rates(counts), boundary_rates(drawn)
     sizes = {name: of for name, (_, of) in boundary_counts(counts).items()}
-    found["boundaries"] = {
+    by_score["boundaries"] = {
         boundary: {
             name: _as_json(over[name][:, h], values[name][h], int(sizes[name][h]))
             for name in values
         }
         for h, boundary in enumerate(boundaries)
     }
-    return found
+    return by_score
 
 
 def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:

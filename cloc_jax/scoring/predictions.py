@@ -77,17 +77,17 @@ def write(
 ) -> None:
     """Writes the predictions of all splits, one row per image."""
     columns = [f"p_{rank}" for rank in ranks]
-    has_values = any(found.values is not None for found in splits.values())
+    has_values = any(one.values is not None for one in splits.values())
     value = ["value"] if has_values else []
     rows = [["item", "split", "true", "predicted", *columns, *value]]
-    for split, found in splits.items():
-        for i, item in enumerate(found.items):
+    for split, one in splits.items():
+        for i, item in enumerate(one.items):
             chances = [""] * len(ranks)
-            if found.probabilities is not None:
+            if one.probabilities is not None:
                 # Nine digits give back the same float32.
-                chances = [f"{p:.9g}" for p in found.probabilities[i]]
-            names = ranks[found.true[i]], ranks[found.predicted[i]]
-            value = [] if found.values is None else [f"{found.values[i]:.9g}"]
+                chances = [f"{p:.9g}" for p in one.probabilities[i]]
+            names = ranks[one.true[i]], ranks[one.predicted[i]]
+            value = [] if one.values is None else [f"{one.values[i]:.9g}"]
             rows.append([item, split, *names, *chances, *value])
     files.write_csv(path, rows)
 
@@ -105,7 +105,7 @@ def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     for row in csv.DictReader(io.StringIO(text, newline="")):
         rows.setdefault(row["split"], []).append(row)
-    return {split: _read_split(found, place) for split, found in rows.items()}
+    return {split: _read_split(own, place) for split, own in rows.items()}
 
 
 def _read_split(

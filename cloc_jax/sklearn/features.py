@@ -104,14 +104,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        found = self._predicted(X)  # which says where nothing was fitted
-        return self.classes_[np.asarray(found.label)]
+        prediction = self._predicted(X)  # which says where nothing was fitted
+        return self.classes_[np.asarray(prediction.label)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [row, class], in the order of `classes_`."""
-        found = predictions.rank_probabilities(self._predicted(X))
-        assert found is not None, "all methods for features give probabilities"
-        return summing_to_one(found)
+        probabilities = predictions.rank_probabilities(self._predicted(X))
+        assert probabilities is not None, "all methods for features give probabilities"
+        return summing_to_one(probabilities)
 
     def decision_boundaries(self) -> dict[str, float]:
         """What the method learned of each boundary, by name, such as "1|2".
@@ -214,15 +214,17 @@ def summing_to_one(probabilities: np.ndarray) -> np.ndarray:
 
 def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:
     """The classes from lowest to highest; ValueError where the order lacks some."""
-    found = np.unique(y)
-    if len(found) < 2:
-        raise ValueError(f"an order needs two classes; y has one class: {found[0]!r}.")
+    present = np.unique(y)
+    if len(present) < 2:
+        raise ValueError(
+            f"an order needs two classes; y has one class: {present[0]!r}."
+        )
     if order is None:
-        return found
+        return present
     classes = np.asarray(list(order))
     if len(np.unique(classes)) < len(classes):
         raise ValueError(f"order names a class twice: {list(order)}.")
-    unknown = [label for label in found.tolist() if label not in classes.tolist()]
+    unknown = [label for label in present.tolist() if label not in classes.tolist()]
     if unknown:
         raise ValueError(
             f"y has the classes {unknown}, which order={list(order)} does not; add "

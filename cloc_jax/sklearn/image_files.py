@@ -92,7 +92,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Sequence[Image], y: Any) -> "ImageOrdinalClassifier":
         """Trains a run on images, paths or uint8 arrays, and the class of each."""
         y = column_or_1d(y, warn=True)
-        found = _checked(X, len(y))
+        given = _checked(X, len(y))
         classes = ordered_classes(y, self.order)
         run = RunFolder(pathlib.Path(self.run or _temporary() / "run"))
         if run.path.exists():
@@ -101,7 +101,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
                 "temporary one."
             )
         beside = run.path.with_name(f"{run.path.name}-images")
-        root, table = _write_table(found, [str(label) for label in y], beside)
+        root, table = _write_table(given, [str(label) for label in y], beside)
         config = self._config(root, table, classes)
         if not self.run:
             config.data.prepared = str(run.path.parent / "prepared")
@@ -123,10 +123,10 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Sequence[Image]) -> np.ndarray:
         """Probabilities [image, class], in the order of `classes_`."""
-        found = self._graded(X).probabilities
-        if found is None:
+        probabilities = self._graded(X).probabilities
+        if probabilities is None:
             raise ValueError(f"method {self.method} gives no probabilities.")
-        return summing_to_one(found)
+        return summing_to_one(probabilities)
 
     def _graded(self, X: Sequence[Image]) -> decisions.Grades:
         check_is_fitted(self)
@@ -134,9 +134,9 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         prepare = network_input(run.config)
         arrays = [prepare.of(image) for image in _checked(X)]
         size = min(run.prediction_batch, len(arrays))
-        found = run.predict_images(arrays, size)
+        prediction = run.predict_images(arrays, size)
         decision = Decision.read(run.folder.decision, run.ranks)
-        return decisions.grade(found, run.ranks, decision)
+        return decisions.grade(prediction, run.ranks, decision)
 
     def _config(
         self, root: pathlib.Path, table: pathlib.Path, classes: np.ndarray
@@ -158,12 +158,12 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
 
 def _checked(X: Any, count: int | None = None) -> list[Image]:
     """The images as a list; ValueError where there are none or not one per class."""
-    found = [str(x) if isinstance(x, np.str_) else x for x in X]
-    if isinstance(X, str | os.PathLike) or not found:
+    listed = [str(x) if isinstance(x, np.str_) else x for x in X]
+    if isinstance(X, str | os.PathLike) or not listed:
         raise ValueError("X must be a list of images, paths or arrays, not empty.")
-    if count is not None and len(found) != count:
-        raise ValueError(f"X has {len(found)} images, but y has {count} classes.")
-    return found
+    if count is not None and len(listed) != count:
+        raise ValueError(f"X has {len(listed)} images, but y has {count} classes.")
+    return listed
 
 
 def _temporary() -> pathlib.Path:
@@ -174,12 +174,12 @@ def _temporary() -> pathlib.Path:
 
 
 def _write_table(
-    found: Sequence[Image], labels: Sequence[str], beside: pathlib.Path
+    given: Sequence[Image], labels: Sequence[str], beside: pathlib.Path
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Root and table of the images; arrays are written as files beside the table."""
     beside.mkdir(parents=True)
     paths = []
-    for i, image in enumerate(found):
+    for i, image in enumerate(given):
         if isinstance(image, np.ndarray):
             path = beside / f"{i:07}.png"
             channels = 1 if image.ndim == 2 or image.shape[-1] == 1 else 3

@@ -93,8 +93,8 @@ def train(
         train_in_process(plans, folder)
         return {}
     works = [Work(plan, folder) for plan in plans]
-    said = folder / COMMANDS
-    console.print(f"what the commands of runs say is in {said}", soft_wrap=True)
+    logs = folder / COMMANDS
+    console.print(f"what the commands of runs say is in {logs}", soft_wrap=True)
     by_engine = {"slurm": train_on_slurm, "ray": train_on_ray}
     return by_engine.get(options.engine, train_with_workers)(works, options)
 
@@ -290,11 +290,11 @@ def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
     cores, gpus = environment.usable_cores(), _gpus()
     if not hasattr(os, "sched_setaffinity"):
         raise ValueError("--workers needs Linux, to give each cores of its own.")
-    found, what = (gpus, "GPUs") if gpus else (cores, "cores")
-    if workers > min(len(found), len(cores)):
+    usable, what = (gpus, "GPUs") if gpus else (cores, "cores")
+    if workers > min(len(usable), len(cores)):
         more = ", or JAX_PLATFORMS=cpu to train on the cores" if gpus else ""
         raise ValueError(
-            f"--workers is {workers}, but this process may use {len(found)} {what}; "
+            f"--workers is {workers}, but this process may use {len(usable)} {what}; "
             f"use that many at most{more}."
         )
     visible = [{VISIBLE: ",".join(own)} if own else {} for own in _parts(gpus, workers)]

@@ -62,8 +62,8 @@ class Parts(NamedTuple):
         for name, source in dataset.splits.items():
             mark.update(json.dumps([name, list(source.ids)]).encode())
             mark.update(np.asarray(source.labels, np.int32).tobytes())
-            if found := source.contents:
-                digests = zip(source.ids, found, strict=True)
+            if hashes := source.contents:
+                digests = zip(source.ids, hashes, strict=True)
                 content[name] = {item: one[:DIGITS] for item, one in digests}
         return {
             "ranks": list(dataset.ranks),

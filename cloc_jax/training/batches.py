@@ -87,19 +87,19 @@ class Gathered:
     def _drawn_views(self, steps, rows: np.ndarray) -> np.ndarray:
         """Which kept view each picture is, [step, row, picture]; drawn as streamed."""
         kinds = self._stage.views
-        found = np.zeros((*rows.shape[:2], rows.shape[2] * len(kinds)), np.int32)
+        chosen = np.zeros((*rows.shape[:2], rows.shape[2] * len(kinds)), np.int32)
         count = self._features.num_views
         drawn = [
-            n for n in range(found.shape[2]) if kinds[n % len(kinds)].augment != "none"
+            n for n in range(chosen.shape[2]) if kinds[n % len(kinds)].augment != "none"
         ]
         if count == 1 or not drawn:
-            return found
+            return chosen
         for n, row in np.ndindex(*rows.shape[:2]):
             place = int(steps[n]) * self._sampler.batch_size + row
             rng = pipeline.generator((*self._seed, place))
             for picture in drawn:
-                found[n, row, picture] = rng.integers(count)
-        return found
+                chosen[n, row, picture] = rng.integers(count)
+        return chosen
 
 
 class Features:
@@ -118,11 +118,11 @@ class Features:
 
         Places are [row] or [step, row], and rows are split over the devices.
         """
-        found = self._views[0][items]
+        rows = self._views[0][items]
         for number in range(1, self.num_views):
             is_of_view = views == number
-            found[is_of_view] = self._views[number][items[is_of_view]]
-        return _place(found, self.mesh, items.ndim)
+            rows[is_of_view] = self._views[number][items[is_of_view]]
+        return _place(rows, self.mesh, items.ndim)
 
     def over(
         self,
@@ -137,8 +137,8 @@ class Features:
         size, parts = -(-size // self.mesh.size) * self.mesh.size, []
         for first in range(0, len(self), size):
             items = np.minimum(np.arange(first, first + size), len(self) - 1)
-            found = function(self.take(np.zeros_like(items), items))
-            parts.append(jax.tree.map(np.asarray, found))
+            outputs = function(self.take(np.zeros_like(items), items))
+            parts.append(jax.tree.map(np.asarray, outputs))
             between()
         return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(self)], *parts)
 

@@ -181,8 +181,8 @@ def _copies(labels: np.ndarray, settings: Settings) -> int:
     for_rows = -(-settings.epoch_steps * settings.batch_size // len(labels))
     for_pairs = -(-2 * settings.epoch_steps // max(others, 1))
     # An odd item of each rank is left out, hence one more.
-    found = int(max(for_rows, for_pairs, 1))
-    return found + 1 if found > 1 or counts.min() < 2 else 1
+    copies = int(max(for_rows, for_pairs, 1))
+    return copies + 1 if copies > 1 or counts.min() < 2 else 1
 
 
 class _Repeated(Sampler):
@@ -338,9 +338,9 @@ class StageFit:
         scores = {}
         for split in self.stage.stop.reads:
             predict = functools.partial(predictor, model, support)
-            found = self._over(predict, split)
+            prediction = self._over(predict, split)
             scores[split] = predictions.score(
-                found, task.splits[split].labels, task.ranks
+                prediction, task.splits[split].labels, task.ranks
             )
         return scores
 

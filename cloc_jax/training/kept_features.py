@@ -187,7 +187,7 @@ def derive(
       augment: how views beyond the first are drawn.
       views: how many views of each image; the first is clean.
     """
-    found = []
+    features = []
     for view in range(views):
         seen: Source = source
         settings: dict[str, Any] = {"trunk": trunk.mark, **preparation}
@@ -197,8 +197,8 @@ def derive(
         store = FeatureStore(folder / _mark(settings)[:32])
         shown = f"{name} images" if not view else f"{name} images, view {view + 1}"
         _fill(store, seen, trunk, shown, threads)
-        found.append(store.read(source.stamps))
-    return KeptFeatures(source, found)
+        features.append(store.read(source.stamps))
+    return KeptFeatures(source, features)
 
 
 def _fill(

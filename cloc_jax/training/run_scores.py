@@ -48,19 +48,19 @@ class Evaluation(NamedTuple):
 
 def score(run: TrainedRun, parts: Parts) -> Evaluation:
     """Writes metrics.json and predictions.csv of a run whose stages are trained."""
-    found = compute(run, parts)
+    evaluation = compute(run, parts)
     if processes.is_first():
-        results = write_predictions(run.folder, found)
+        results = write_predictions(run.folder, evaluation)
         run.folder.write_metrics(results.to_json())
-    return found
+    return evaluation
 
 
-def write_predictions(folder: RunFolder, found: Evaluation) -> RunResults:
+def write_predictions(folder: RunFolder, evaluation: Evaluation) -> RunResults:
     """Writes predictions.csv; the results with its checksum."""
     path = folder.path / predictions.NAME
-    predictions.write(path, found.splits, found.results.ranks)
+    predictions.write(path, evaluation.splits, evaluation.results.ranks)
     checksums = {predictions.NAME: files.sha256(path)}
-    return dataclasses.replace(found.results, files=checksums)
+    return dataclasses.replace(evaluation.results, files=checksums)
 
 
 def compute(run: TrainedRun, parts: Parts) -> Evaluation:
@@ -76,14 +76,14 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
                 )
                 for split in ("val", "test")
             }
-    found: dict[str, predictions.Predictions] = {}
+    predicted: dict[str, predictions.Predictions] = {}
     final: dict[str, SplitScores] = {}
     for split in ("val", "test", CALIBRATION):
         if split not in splits:
             continue
         source = splits[split]
         prediction = run.predict(source)
-        found[split] = predictions.Predictions(
+        predicted[split] = predictions.Predictions(
             list(source.ids),
             source.labels,
             np.asarray(prediction.label),
@@ -92,7 +92,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         )
         if split != CALIBRATION:
             scores = _scores(prediction, source.labels, ranks)
-            ends = _intervals(scores, found[split])
+            ends = _intervals(scores, predicted[split])
             final[split] = dataclasses.replace(scores, intervals=ends)
     readouts = _readouts(run, ranks)
     stages = [
@@ -122,7 +122,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         kept_triplets=kept,
         earlier=earlier,
     )
-    return Evaluation(results, found, embeddings)
+    return Evaluation(results, predicted, embeddings)
 
 
 def _scores(
@@ -132,10 +132,10 @@ def _scores(
     return files.from_plain(SplitScores, plain)
 
 
-def _intervals(scores: SplitScores, found: predictions.Predictions) -> Intervals:
+def _intervals(scores: SplitScores, predicted: predictions.Predictions) -> Intervals:
     ends = intervals.of_scores(scores.confusion, list(scores.boundaries))
-    if found.values is not None:
-        errors = np.abs(found.values - found.true)
+    if predicted.values is not None:
+        errors = np.abs(predicted.values - predicted.true)
         ends["mae"] = intervals.of_mean(errors)
         ends.pop("macro_mae")  # of labels, which is not what is reported
     return files.from_plain(Intervals, ends)

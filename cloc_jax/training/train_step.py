@@ -175,9 +175,9 @@ def program(
         *(graph, stage.loss, stage.after_step, written, mesh),
         *(steps_per_epoch, epochs, str(shapes)),
     )
-    found = PROGRAMS.pop(key, None)
-    if found is None:
-        found = Program(
+    known = PROGRAMS.pop(key, None)
+    if known is None:
+        known = Program(
             graph,
             stage,
             optimizers.build(
@@ -191,10 +191,10 @@ def program(
             model=model,
             batch=batch,
         )
-    PROGRAMS[key] = found  # the last one is the one used last
+    PROGRAMS[key] = known  # the last one is the one used last
     while len(PROGRAMS) > MOST_PROGRAMS:
         del PROGRAMS[next(iter(PROGRAMS))]
-    return found
+    return known
 
 
 def stage_key(seed: int, index: int) -> Array:

@@ -71,8 +71,8 @@ class TrainedRun:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.compiled(self.graph, self.method.predict, self.mesh)
         predict = functools.partial(predictor, self.state, self.support)
-        found = self._over(predict, source, batch_size)
-        return self._finite(found, source)
+        prediction = self._over(predict, source, batch_size)
+        return self._finite(prediction, source)
 
     @property
     def prediction_batch(self) -> int:
@@ -88,8 +88,8 @@ class TrainedRun:
     def embed(self, source: Source) -> np.ndarray:
         """Embeddings [item, dim]."""
         embedder = inference.compiled(self.graph, self.method.embed, self.mesh)
-        found = self._over(functools.partial(embedder, self.state), source, 0)
-        return self._finite(found, source)
+        embeddings = self._over(functools.partial(embedder, self.state), source, 0)
+        return self._finite(embeddings, source)
 
     def model(self) -> Any:
         """The model as an object, in evaluation mode."""
@@ -127,9 +127,9 @@ class TrainedRun:
         """The frozen parts that the model's inputs come from, where there are any."""
         return encoder.build_trunk(self.config, self.mesh, self.folder)
 
-    def _finite(self, found: Any, source: Source) -> Any:
+    def _finite(self, outputs: Any, source: Source) -> Any:
         """What was found, or ValueError where some of it is no number."""
-        for leaf in jax.tree.leaves(found):
+        for leaf in jax.tree.leaves(outputs):
             is_finite = np.isfinite(leaf).reshape(len(leaf), -1).all(1)
             if not is_finite.all():
                 raise ValueError(
@@ -138,7 +138,7 @@ class TrainedRun:
                     "so there is no result. The model is damaged or its training "
                     "diverged: put back a copy of it, or train the run again."
                 )
-        return found
+        return outputs
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
         size = batch_size or self.config.train.eval_batch_size
@@ -230,8 +230,8 @@ def _function(
             inputs = jax.lax.optimization_barrier(inputs)
         graph, like = model
         whole = checkpoint.evaluating(graph, _filled(like, weights))
-        found = method.predict(whole, inputs, support or None)
-        return {k: v for k, v in found._asdict().items() if v is not None}
+        prediction = method.predict(whole, inputs, support or None)
+        return {k: v for k, v in prediction._asdict().items() if v is not None}
 
     return predict
 

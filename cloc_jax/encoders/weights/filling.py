@@ -53,13 +53,13 @@ def load(
     is_path = source.lower().endswith(weight_files.SUFFIXES) or path.parent.is_dir()
     if download.is_name(source) and not is_path:
         path = download.fetch(source, cache=environment.cache_folder())
-        tensors, said = weight_files.read(path)
-        said["source"] = f"Hugging Face hub, {source}"
+        tensors, metadata = weight_files.read(path)
+        metadata["source"] = f"Hugging Face hub, {source}"
     else:
-        tensors, said = weight_files.read(path)
+        tensors, metadata = weight_files.read(path)
     try:
         return canonical(
-            tensors, said, architecture=architecture, preprocessing=preprocessing
+            tensors, metadata, architecture=architecture, preprocessing=preprocessing
         )
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
@@ -153,26 +153,27 @@ def filled(make: Callable[[], Backbone], weights: Weights) -> Backbone:
     functions, which would carry the weights as constants.
     """
     encoder = nnx.eval_shape(make)
-    said = weights.metadata["architecture"]
+    architecture = weights.metadata["architecture"]
     variables = {
-        names.torchvision_name(said, path): (path, variable)
+        names.torchvision_name(architecture, path): (path, variable)
         for path, variable in nnx.to_flat_state(nnx.state(encoder))
     }
     wanted = {name: _torch_shape(v.shape) for name, (_, v) in variables.items()}
-    found = {name: tensor.shape for name, tensor in weights.tensors.items()}
+    given = {name: tensor.shape for name, tensor in weights.tensors.items()}
     problems = [
-        f"{name} is {found.get(name, 'missing')}, not {shape}"
+        f"{name} is {given.get(name, 'missing')}, not {shape}"
         for name, shape in wanted.items()
-        if found.get(name) != shape
+        if given.get(name) != shape
     ]
     problems += [
         f"{name} {shape} has no place"
-        for name, shape in found.items()
+        for name, shape in given.items()
         if name not in wanted and not re.fullmatch(names.IGNORED, name)
     ]
     if problems:
         raise ValueError(
-            f"weights and encoder ({said}) do not fit:\n  " + "\n  ".join(problems)
+            f"weights and encoder ({architecture}) do not fit:\n  "
+            + "\n  ".join(problems)
         )
     new = {
         path: variable.replace(

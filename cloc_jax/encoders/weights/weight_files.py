@@ -40,11 +40,11 @@ def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
         raise FileNotFoundError(f"there is no file {path}. {MISSING}")
     with path.open("rb") as file:
         head = file.read(16)
-    said: Metadata = {}
+    metadata: Metadata = {}
     if head.startswith(b"PK\x03\x04") or (head[:1] == b"\x80" and head[1:2] <= b"\x05"):
         tensors = _read_torch(path)
     elif path.suffix == ".safetensors" or head[8:9] == b"{":
-        tensors, said = _read_safetensors(path)
+        tensors, metadata = _read_safetensors(path)
     else:
         raise ValueError(
             f"{path} begins with {head!r}, as no file of weights does; formats that "
@@ -55,9 +55,9 @@ def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
             f"{path} holds no tensors by name, as what model.state_dict() gives does; "
             f"get another file. {MISSING}"
         )
-    if "sha256" not in said:
-        said["sha256"] = files.sha256(path)
-    return tensors, {"source": path.name} | said
+    if "sha256" not in metadata:
+        metadata["sha256"] = files.sha256(path)
+    return tensors, {"source": path.name} | metadata
 
 
 def write(path: pathlib.Path, tensors: Tensors, metadata: Metadata) -> None:

@@ -177,8 +177,8 @@ def margin_study(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
         band = {"color": look["color"], "alpha": 0.16, "linewidth": 0}
         axes.fill_between(epochs, mean - 2 * std, mean + 2 * std, **band)
 
-    said = f"{study['seeds']} seeds, labels permuted {study['draws']} times"
-    _draw_courses(path, study, draw, f"What the margins say, and chance ({said})")
+    counts = f"{study['seeds']} seeds, labels permuted {study['draws']} times"
+    _draw_courses(path, study, draw, f"What the margins say, and chance ({counts})")
 
 
 def collapse(path: str | os.PathLike, study: Mapping[str, Any]) -> None:
@@ -205,9 +205,9 @@ def _draw_courses(
     colours = style.rank_colours(len(names))
     figure = style.new_figure(max(3.1 * len(settings), 7.0), 3.9)
     panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-    for axes, (setting, found) in zip(panels, settings.items(), strict=True):
+    for axes, (setting, course) in zip(panels, settings.items(), strict=True):
         for h, name in enumerate(names):
-            draw(axes, found, h, color=colours[h], label=name)
+            draw(axes, course, h, color=colours[h], label=name)
         axes.set_title(setting, fontsize=10)
         axes.set_xlabel("Epoch of phase one")
         style.tidy(axes)
