@@ -29,11 +29,15 @@ SEES_CONFIG = {"training", "report", "sweeps", "paper", "bench", "cli", "sklearn
 
 
 def imports(path):
+    """Names that a file imports anywhere, with modules in full."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = path.relative_to(PACKAGE.parent).parts
+            above = (*(here[: -node.level] if node.level else ()), node.module or "")
+            source = ".".join(filter(None, above))
+            yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -73,12 +77,32 @@ def test_packages_only_reexport(path):
         assert is_text or is_all or is_import, ast.unparse(node)
 
 
+def test_no_module_imports_one_that_imports_it():
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in FILES
+        if path.name != "__init__.py"
+    }
+    waiting = {
+        name: {known for n in imports(path) for known in (n, n.rpartition(".")[0])}
+        & (names.keys() - {name})
+        for name, path in names.items()
+    }
+    while free := [name for name, needs in waiting.items() if not needs]:
+        for name in free:
+            del waiting[name]
+        for needs in waiting.values():
+            needs.difference_update(free)
+    assert not waiting, f"modules in or above a circle: {sorted(waiting)}"
+
+
 def test_the_loss_can_be_copied_out(tmp_path):
     shutil.copytree(PACKAGE / "losses", tmp_path / "mine")
     code = "import sys; sys.modules['cloc_jax'] = None; from mine import mmnp"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     for path in (PACKAGE / "losses").rglob("*.py"):
-        foreign = {name.split(".")[0] for name in imports(path)}
+        own = "cloc_jax.losses."  # by relative imports
+        foreign = {n.split(".")[0] for n in imports(path) if not n.startswith(own)}
         assert foreign <= {"jax", "jaxtyping", "numpy", "optax", "typing"} | {
             "collections",
             "functools",

@@ -289,7 +289,11 @@ def build_dataset(config: ConfigDict) -> Dataset:
     """
     check_settings(config)
     text = canonical(config, "data", "augment", data={"permute": 0})
-    dataset = built_dataset(text, file_state(config))
+    state = file_state(config)
+    dataset = built_dataset(text, state)
+    if not os.path.exists(dataset.details.get("prepared", os.curdir)):
+        built_dataset.cache_clear()  # somebody has emptied the folder since
+        dataset = built_dataset(text, state)
     if not config.data.permute:
         return dataset
     train = dataset.splits["train"]
@@ -314,9 +318,7 @@ def built_dataset(text: str, files: str) -> Dataset:
 def file_state(config: ConfigDict) -> str:
     """A fingerprint of the files that a dataset is read from, without reading them."""
     data, mark = config.data, hashlib.sha256()
-    kept = prepared_folder(config)
-    names = sorted(os.listdir(kept)) if kept.is_dir() else []
-    mark.update(json.dumps([str(kept), names]).encode())
+    mark.update(os.fsencode(prepared_folder(config)))
     for place in filter(None, (data.root, data.csv)):
         top = os.path.expanduser(place)
         below = [os.path.join(d, f) for d, _, files in os.walk(top) for f in files]

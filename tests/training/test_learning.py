@@ -1,7 +1,7 @@
 """Runs as a person starts them learn to grade images: far better than chance.
 
-One method of each kind that does so within a minute: margins and logits, binary
-tasks, probabilistic embeddings, and triples.
+One method of each kind: margins and logits, binary tasks, soft labels, probabilistic
+embeddings, geometry, triples, and contrastive pretraining.
 """
 
 import json
@@ -31,8 +31,19 @@ SMALL = [
 LEARNED: dict[str, tuple[list[str], float]] = {
     "cloc": (["cloc.phases=1"], 0.4),
     "corn": ([], 0.4),
+    "sord": ([], 0.4),
     "poe": ([], 0.2),
+    "gol": (["gol.width=16"], 0.2),
     "mwr": (["mwr.hidden=32"], 0.25),
+    "supcon": (
+        [
+            "supcon.augment=default",
+            "supcon.pretrain.name=adam",
+            "supcon.pretrain.learning_rate=2e-3",
+            "supcon.pretrain.epochs=10",
+        ],
+        0.2,
+    ),
 }
 
 

@@ -1,13 +1,15 @@
 """The training loop from within: what it refuses, keeps and compiles."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
+import miniatures
 import numpy as np
 import pytest
 from flax import nnx
-from tiny_runs import KEY, stage_parts, tiny
+from tiny_runs import KEY, of_folder, stage_parts, tiny
 
 from cloc_jax.methods import Context
 from cloc_jax.runtime import checkpoint
@@ -82,6 +84,20 @@ def test_settings_are_checked_before_anything_is_made(change, message, tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
         run.train(config, folder, resume=False)
     assert not folder.path.exists()
+
+
+def test_images_are_scanned_once_by_a_run_that_prepares_them(tmp_path, monkeypatch):
+    config = of_folder(
+        miniatures.folder(tmp_path / "own"), data__prepared=str(tmp_path / "kept")
+    )
+    scans, load = [], assembly.load
+    monkeypatch.setattr(assembly, "load", lambda c: scans.append(1) or load(c))
+    for _ in ("training", "evaluation"):
+        assembly.build_dataset(config)
+    assert len(scans) == 1
+    shutil.rmtree(tmp_path / "kept")
+    assert assembly.build_dataset(config).splits["train"][0].size
+    assert len(scans) == 2
 
 
 @pytest.mark.slow
