@@ -1,16 +1,21 @@
 """What surrounds the process: versions, caches, cores, libraries."""
 
 import ctypes
+import itertools
 import os
 import pathlib
 import platform
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 from cloc_jax.runtime import errors
 
+GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 KEEP_MEMORY = "CLOC_KEEP_MEMORY"  # environment variable; 0 leaves the allocator alone
 # Numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -44,6 +49,42 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
+    """Cores of each worker, and variables that name its GPUs.
+
+    ValueError where this machine has too little for so many.
+    """
+    cores, gpus = usable_cores(), _gpus()
+    if not hasattr(os, "sched_setaffinity"):
+        raise ValueError("--workers needs Linux, to give each cores of its own.")
+    usable, what = (gpus, "GPUs") if gpus else (cores, "cores")
+    if workers > min(len(usable), len(cores)):
+        more = ", or JAX_PLATFORMS=cpu to train on the cores" if gpus else ""
+        raise ValueError(
+            f"--workers is {workers}, but this process may use {len(usable)} {what}; "
+            f"use that many at most{more}."
+        )
+    visible = [{VISIBLE: ",".join(own)} if own else {} for own in _parts(gpus, workers)]
+    return list(zip(_parts(cores, workers), visible, strict=True))
+
+
+def _parts(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
+    ends = [len(items) * i // count for i in range(count + 1)]
+    return [items[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _gpus() -> list[str]:
+    """NVIDIA's GPUs that JAX would use, without loading it."""
+    asked = os.environ.get("JAX_PLATFORMS") or "cuda"
+    if not {"cuda", "gpu"} & set(asked.split(",")):
+        return []
+    if VISIBLE in os.environ:
+        # CUDA stops at the first that is none, such as -1.
+        listed = [one.strip() for one in os.environ[VISIBLE].split(",")]
+        return list(itertools.takewhile(lambda one: one and one[0] != "-", listed))
+    return [str(i) for i, _ in enumerate(GPUS.iterdir())] if GPUS.is_dir() else []
 
 
 def set_up_libraries(*, is_joint: bool) -> None:

@@ -11,7 +11,6 @@ run's folder says what became of it: results, or failed.json with the reason.
 import concurrent.futures
 import contextlib
 import importlib.util
-import itertools
 import logging
 import math
 import os
@@ -43,8 +42,6 @@ LOOK_SECONDS = 0.2  # between two looks at a command
 JOBS_SECONDS = 1.0  # between two looks at all jobs of SLURM
 HELD_SECONDS = 5.0  # between two looks at a run that another process trains
 GRACE_SECONDS = 60.0  # to write a checkpoint when asked to stop
-GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Of the driver's environment; other variables may be secrets.
 CARRIED = re.compile(r"JAX_|XLA_|TF_CPP|XDG_CACHE_HOME$|HF_HOME$|HF_ENDPOINT$")
 
@@ -82,7 +79,7 @@ def check_options(options: Options) -> None:
             f"--engine={name} needs {PACKAGES[name]}: pip install 'cloc_jax[{name}]'."
         )
     if name == "local" and not options.is_in_process:
-        shares(options.workers)
+        environment.shares(options.workers)
 
 
 def train(
@@ -251,7 +248,7 @@ def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
 
 def train_with_workers(works: Sequence[Work], options: Options) -> dict[str, str]:
     """Runs commands side by side on this machine; why runs were lost, by name."""
-    free, own = shares(options.workers), threading.local()
+    free, own = environment.shares(options.workers), threading.local()
     lost: dict[str, str] = {}
 
     def begin() -> None:
@@ -280,42 +277,6 @@ def train_with_workers(works: Sequence[Work], options: Options) -> dict[str, str
                 work.is_stopped = True
             raise
     return lost
-
-
-def shares(workers: int) -> list[tuple[Sequence[int], dict[str, str]]]:
-    """Cores of each worker, and variables that name its GPUs.
-
-    ValueError where this machine has too little for so many.
-    """
-    cores, gpus = environment.usable_cores(), _gpus()
-    if not hasattr(os, "sched_setaffinity"):
-        raise ValueError("--workers needs Linux, to give each cores of its own.")
-    usable, what = (gpus, "GPUs") if gpus else (cores, "cores")
-    if workers > min(len(usable), len(cores)):
-        more = ", or JAX_PLATFORMS=cpu to train on the cores" if gpus else ""
-        raise ValueError(
-            f"--workers is {workers}, but this process may use {len(usable)} {what}; "
-            f"use that many at most{more}."
-        )
-    visible = [{VISIBLE: ",".join(own)} if own else {} for own in _parts(gpus, workers)]
-    return list(zip(_parts(cores, workers), visible, strict=True))
-
-
-def _parts(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
-    ends = [len(items) * i // count for i in range(count + 1)]
-    return [items[a:b] for a, b in itertools.pairwise(ends)]
-
-
-def _gpus() -> list[str]:
-    """NVIDIA's GPUs that JAX would use, without loading it."""
-    asked = os.environ.get("JAX_PLATFORMS") or "cuda"
-    if not {"cuda", "gpu"} & set(asked.split(",")):
-        return []
-    if VISIBLE in os.environ:
-        # CUDA stops at the first that is none, such as -1.
-        listed = [one.strip() for one in os.environ[VISIBLE].split(",")]
-        return list(itertools.takewhile(lambda one: one and one[0] != "-", listed))
-    return [str(i) for i, _ in enumerate(GPUS.iterdir())] if GPUS.is_dir() else []
 
 
 # --- SLURM ---

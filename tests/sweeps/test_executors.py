@@ -162,7 +162,7 @@ def machine(monkeypatch, tmp_path):
         monkeypatch.setattr(environment, "usable_cores", lambda: list(range(cores)))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-        monkeypatch.setattr(executors, "GPUS", tmp_path / "gpus")
+        monkeypatch.setattr(environment, "GPUS", tmp_path / "gpus")
         for i in range(gpus):
             (tmp_path / "gpus" / f"0000:{i:02x}:00.0").mkdir(parents=True)
 
@@ -171,21 +171,21 @@ def machine(monkeypatch, tmp_path):
 
 def test_every_core_and_gpu_is_in_one_share(machine, monkeypatch):
     machine(7)
-    assert executors.shares(3) == [([0, 1], {}), ([2, 3], {}), ([4, 5, 6], {})]
+    assert environment.shares(3) == [([0, 1], {}), ([2, 3], {}), ([4, 5, 6], {})]
     machine(8, gpus=4)
     name = "CUDA_VISIBLE_DEVICES"
-    assert [variables for _, variables in executors.shares(2)] == [
+    assert [variables for _, variables in environment.shares(2)] == [
         {name: "0,1"},
         {name: "2,3"},
     ]
     monkeypatch.setenv(name, "5,7")
     for platforms in ("", "cuda,cpu"):
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
-        found = [variables for _, variables in executors.shares(2)]
+        found = [variables for _, variables in environment.shares(2)]
         assert found == [{name: "5"}, {name: "7"}]
     for variable, value in ((name, "-1"), ("JAX_PLATFORMS", "cpu")):
         monkeypatch.setenv(variable, value)
-        assert [variables for _, variables in executors.shares(2)] == [{}, {}]
+        assert [variables for _, variables in environment.shares(2)] == [{}, {}]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.delattr(os, "sched_setaffinity")
         with pytest.raises(ValueError, match="--workers needs Linux"):
-            executors.shares(2)
+            environment.shares(2)
     with monkeypatch.context() as patched:
         patched.setattr(executors.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"pip install 'cloc_jax\[ray\]'"):
