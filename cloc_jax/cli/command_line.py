@@ -190,9 +190,14 @@ def parser(job: Job) -> Parser:
 def read_words(job: Job, words: Sequence[str]) -> dict[str, Any]:
     """The arguments of a job."""
     taken = settings_type(job)
-    settings = [word for word in words if taken and re.match(taken.allowed, word)]
-    own = [word for word in words if word not in settings]
-    given = vars(parser(job).parse_intermixed_args(own))
+    made = parser(job)
+    places = [action.dest for action in made._get_positional_actions()]
+    end = [*words, "--"].index("--") if places else len(words)
+    settings = [w for w in words[:end] if taken and re.match(taken.allowed, w)]
+    own = [word for word in words[:end] if word not in settings]
+    given = vars(made.parse_intermixed_args(own))
+    for place in places:
+        given[place] += words[end + 1 :]  # which no dash makes a flag
     for name, hint, _ in list(_parameters(job)):
         if _is_group(hint):
             fields = [field.name for field in dataclasses.fields(hint)]

@@ -96,10 +96,11 @@ def _predict_some(
 
 def _files(paths: Sequence[str]) -> list[pathlib.Path]:
     """The files named and the images below the folders named."""
-    if not paths:
+    if not paths or "" in paths:
         raise ValueError(
-            "predict got no images; name files or folders after the flags: "
-            "python launch.py predict --run=… image.png folder/ …"
+            f"predict got {'an empty name' if paths else 'no images'}; name files or "
+            "folders after the flags: python launch.py predict --run=… image.png "
+            "folder/ …"
         )
     files: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):

@@ -15,6 +15,8 @@ from cloc_jax.runtime import errors, files
 # Of damaged files Pillow warns line by line; what matters becomes an ImageError.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
+# No others: Pillow knows some, such as PostScript, that start other programs.
+FORMATS = ("BMP", "JPEG", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 89_478_485  # Pillow's own guard against malicious files
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -136,7 +138,7 @@ def _open(data: bytes) -> Image.Image:
     with _PILLOW_LIMIT:
         kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(io.BytesIO(data))
+            return Image.open(io.BytesIO(data), formats=FORMATS)
         finally:
             Image.MAX_IMAGE_PIXELS = kept
 

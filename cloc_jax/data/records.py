@@ -62,6 +62,7 @@ class Stored(NamedTuple):
     is_grey: bool = False
     digest: str = ""  # sha256 of its file, or of its pixels in a file of arrays
     error: str = ""
+    state: list[int] | None = None  # of its file, when it had been read
 
 
 def _say(text: str) -> None:
@@ -111,7 +112,7 @@ def prepare(
                         shutil.rmtree(left)
                 _say(f"preparing {count_of(items)} once, in {folder}")
                 with track("preparing", len(items)) as advance:
-                    manifest = _make(items, path, wanted, threads, advance)
+                    manifest = _make(items, sources, path, wanted, threads, advance)
     return Preparation(path, manifest["contents"], manifest["bad"], manifest["facts"])
 
 
@@ -214,6 +215,7 @@ def _files(folder: pathlib.Path) -> dict[str, int | str]:
 
 def _make(
     items: Sequence[Item],
+    sources: Sequence[Sequence[Any]],
     path: pathlib.Path,
     wanted: NetworkInput,
     threads: int,
@@ -226,7 +228,14 @@ def _make(
     stored_ones: list[Stored] = []
 
     def examples() -> Iterator[dict[str, bytes]]:
-        for item, stored in zip(items, _stored(items, wanted, threads), strict=True):
+        found = _stored(items, wanted, threads)
+        for item, (_, state, _), stored in zip(items, sources, found, strict=True):
+            # Else its pixels would be stored under the mark of other ones.
+            if stored.state != state:
+                raise ValueError(
+                    f"{item.path} has changed while images were prepared; start again "
+                    "when nothing writes to them."
+                )
             if stored.error:
                 bad[item.id] = stored.error
             else:
@@ -320,13 +329,14 @@ def store_image(item: Item, *, wanted: NetworkInput) -> Stored:
         image = wanted.decode(data, item.id)
     except images.ImageError as error:
         why = str(error).removeprefix(f"{item.id}: ").removeprefix(f"{item.path}: ")
-        return Stored(error=why)
+        return Stored(error=why, state=_state(item.path))
     small = wanted.shrink(image)
     return Stored(
         data if small is image else _encode(small),
         image.shape[:2],
         bool((small == small[:, :, :1]).all()),
         digest.hexdigest(),
+        state=_state(item.path),
     )
 
 

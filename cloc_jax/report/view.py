@@ -315,7 +315,7 @@ def read_picture(path: pathlib.Path) -> Picture | None:
         return None
     content = path.read_bytes()
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             image.verify()
             width = image.width * 96 / image.info.get("dpi", (96, 96))[0]
     except Exception as error:  # Pillow has many for a file that is damaged

@@ -16,11 +16,12 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import stat
 import types
 import typing
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cloc_jax.runtime import errors
@@ -32,6 +33,8 @@ SEAL = "checksums.json"  # in a sealed folder
 MEBIBYTE = 2**20
 READ_LIMIT = 512 * MEBIBYTE  # of an image or a table
 UNPACKED_LIMIT = 4 * 2**30  # bytes that one packed file may unpack to
+# Cells that a spreadsheet takes for a formula, and those with the mark against it.
+_FORMULA = re.compile(r"(?![+-]?[0-9.]+(e[+-]?[0-9]+)?$)[=+@\t\r'-]")
 T = TypeVar("T")
 
 
@@ -81,11 +84,22 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 def write_csv(path: pathlib.Path, rows: Iterable[Sequence[Any]]) -> None:
     """Writes a table as UTF-8, replacing the file as a whole.
 
-    Names of files that are not UTF-8 keep their bytes.
+    Names of files that are not UTF-8 keep their bytes. A cell that a spreadsheet would
+    run as a formula, such as a file called =A1.png, gets a ' in front.
     """
     text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
+    for row in rows:
+        is_run = [isinstance(cell, str) and _FORMULA.match(cell) for cell in row]
+        marked = [f"'{c}" if run else c for c, run in zip(row, is_run, strict=True)]
+        csv.writer(text).writerow(marked)
     write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def read_csv(path: pathlib.Path) -> Iterator[dict[str, str]]:
+    """The rows of a table that `write_csv` wrote, by the names in its first one."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        yield {name: cell.removeprefix("'") for name, cell in row.items()}
 
 
 def unused_path(path: pathlib.Path) -> pathlib.Path:

@@ -171,9 +171,12 @@ class RunFolder:
     def check_images(self, dataset: Mapping[str, Any]) -> None:
         """ValueError where the images are not those the run was started with."""
         if changes := changed_images(self.read_dataset(), dataset):
+            kept = dataset.get("details", {}).get("prepared")
+            more = f", or remove {kept} if they have not: they are read there"
             raise ValueError(
                 f"the images have changed since {self.path} was started: {changes}. "
-                "Restore them or start another run; nothing was changed in this one."
+                f"Restore them or start another run{more if kept else ''}; nothing was "
+                "changed in this one."
             )
 
     def drop_checkpoints(self) -> None:

@@ -1,7 +1,5 @@
 """What methods predict: probabilities of ranks, scores, and predictions.csv."""
 
-import csv
-import io
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -102,8 +100,7 @@ def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
     files.check_digest(path, results.files.get(NAME, ""), remedy=remedy)
     place = {rank: i for i, rank in enumerate(results.ranks)}
     rows: dict[str, list[dict[str, str]]] = {}
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    for row in csv.DictReader(io.StringIO(text, newline="")):
+    for row in files.read_csv(path):
         rows.setdefault(row["split"], []).append(row)
     return {split: _read_split(own, place) for split, own in rows.items()}
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from cloc_jax import methods
 from cloc_jax.config import canonical, default_config, from_canonical, set_fields
+from cloc_jax.data.layouts.rank_folders import in_order_of_numbers
 from cloc_jax.data.source import KeptFeatures
 from cloc_jax.encoders import Identity
 from cloc_jax.runtime import checkpoint, sharding
@@ -35,8 +37,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
     Features should be of similar size: put a `StandardScaler` before it.
 
     Args:
-      order: the classes from lowest to highest; None for their sorted order. It may
-        have classes that the data given to `fit` lack.
+      order: the classes from lowest to highest; None for numbers, also in strings, by
+        value. Other strings are then sorted, with a warning. It may have classes that
+        the data given to `fit` lack.
       method: cloc, ce, orcnn, poe, gol, mwr, coral, corn, sord or clm; docs/methods.md
         describes them.
       margins: of cloc: "learn", "shared", a number, or one entry per boundary.
@@ -212,14 +215,29 @@ def summing_to_one(probabilities: np.ndarray) -> np.ndarray:
     return exact / exact.sum(axis=1, keepdims=True)
 
 
-def ordered_classes(y: np.ndarray, order: Sequence[Any] | None) -> np.ndarray:
-    """The classes from lowest to highest; ValueError where the order lacks some."""
+def ordered_classes(
+    y: np.ndarray, order: Sequence[Any] | None, *, is_needed: bool = False
+) -> np.ndarray:
+    """The classes from lowest to highest; ValueError where the order lacks some.
+
+    Without an order, strings that start with numbers are in theirs. Others are sorted
+    with a warning, or refused where an order `is_needed`.
+    """
     present = np.unique(y)
     if len(present) < 2:
         raise ValueError(
             f"an order needs two classes; y has one class: {present[0]!r}."
         )
     if order is None:
+        if not any(isinstance(label, str | bytes) for label in present):
+            return present
+        place = {str(label): i for i, label in enumerate(present)}
+        if numbered := in_order_of_numbers([*place]):
+            return present[[place[name] for name in numbered]]
+        problem = f"which order the classes have is not known: {' < '.join(place)}"
+        if is_needed:
+            raise ValueError(f"{problem}? Give order={present.tolist()}, rearranged.")
+        warnings.warn(f"{problem} was taken; give order=[…].", stacklevel=3)
         return present
     classes = np.asarray(list(order))
     if len(np.unique(classes)) < len(classes):

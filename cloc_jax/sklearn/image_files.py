@@ -41,7 +41,8 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     `settings`.
 
     Args:
-      order: the classes from lowest to highest; None for their sorted order.
+      order: the classes from lowest to highest; None for numbers, also in strings, by
+        value. Other strings need it.
       run: folder of the run, which must be new. It is kept, gets a report, and the
         command line's jobs work on it. None for a temporary one, which is removed when
         the process ends.
@@ -93,7 +94,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         """Trains a run on images, paths or uint8 arrays, and the class of each."""
         y = column_or_1d(y, warn=True)
         given = _checked(X, len(y))
-        classes = ordered_classes(y, self.order)
+        classes = ordered_classes(y, self.order, is_needed=True)
         run = RunFolder(pathlib.Path(self.run or _temporary() / "run"))
         if run.path.exists():
             raise FileExistsError(

@@ -55,6 +55,19 @@ def test_a_file_may_stand_anywhere_and_the_last_of_a_setting_counts(words, found
     assert f"{data.name} {data.size} {data.order} {config.seed}" == found
 
 
+@pytest.mark.parametrize(
+    "words, images",
+    [
+        ("--run=r -- -x.png --config=y.png", ["-x.png", "--config=y.png"]),
+        ("a.png --run=r b.png -- -x.png -- c", ["a.png", "b.png", "-x.png", "--", "c"]),
+        ("a.png --run=r --", ["a.png"]),
+    ],
+)
+def test_names_behind_two_dashes_are_no_flags(words, images):
+    given = command_line.read_words(JOBS["predict"], words.split())
+    assert given["images"] == images and given["run"] == "r"
+
+
 def options(*words):
     given = command_line.read_words(JOBS["sweep"], words)
     return given["engine"].options(given["processes"])

@@ -109,6 +109,15 @@ def test_a_folder_that_cannot_be_listed_is_not_passed_over(
         grade(tmp_path, place)
 
 
+def test_a_name_that_is_empty_or_a_formula(grade, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    miniatures.picture(tmp_path / "=A1.png")
+    with pytest.raises(ValueError, match="got an empty name; name files or folders"):
+        grade(tmp_path, tmp_path / "=A1.png", "")
+    failed, rows = grade(tmp_path, "=A1.png")
+    assert not failed and list(rows) == ["'=A1.png"]
+
+
 def test_names_that_are_no_text_keep_their_bytes(
     grade, tmp_path, monkeypatch, capfdbinary
 ):

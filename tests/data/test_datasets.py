@@ -175,10 +175,14 @@ def test_own_images_in_a_table(tmp_path):
     (tmp_path / "grades.csv").write_text("\n".join(lines))
     fields = {"csv": str(tmp_path / "grades.csv"), "order": ("low", "high")}
     columns = {"path": "", "label": "", "split": "", "group": "who"}
-    dataset, _ = load("folder", root, tmp_path / "prepared", columns=columns, **fields)
-    assert dataset.ranks == ("low", "high")
-    who = [{i[2:4] for i in source.ids} for source in dataset.splits.values()]
-    assert not who[0] & who[1] and not who[0] & who[2] and not who[1] & who[2]
+    unknown = columns | {"group": ""}  # and the prepared images are used again
+    for known, is_whole in ((unknown, False), (columns, True)):
+        dataset, _ = load(
+            "folder", root, tmp_path / "prepared", columns=known, **fields
+        )
+        assert dataset.ranks == ("low", "high")
+        who = [{i[2:4] for i in source.ids} for source in dataset.splits.values()]
+        assert is_whole == (sum(map(len, who)) == len(set().union(*who)))
     # The table may lie beside its images and be all that is given.
     (root / "grades.csv").write_text("\n".join(lines))
     fields["csv"] = str(root / "grades.csv")

@@ -225,6 +225,12 @@ def no_rank_folder(root):
             {},
             "train.csv line 2: the age is 'old'",
         ),
+        (
+            "clap2015",
+            lambda root: write(root / "train.csv", "a.jpg;3;1\nb.jpg;2_0;1\n"),
+            {},
+            "train.csv line 2: the age is '2_0'",
+        ),
     ],
 )
 def test_refusals(tmp_path, name, change, options, message):

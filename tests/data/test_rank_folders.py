@@ -144,6 +144,7 @@ def test_image_names_and_what_is_skipped(tmp_path):
         (["0_N", "1_PB", "10_IC", "2_UDH"], ("0_N", "1_PB", "2_UDH", "10_IC")),
         (["100+", "15-20", "8-13"], ("8-13", "15-20", "100+")),
         (["+1", "-0.5", "0", "0.5"], ("-0.5", "0", "0.5", "+1")),
+        (["10_20", "1_100", "5_100", "2_5"], ("1_100", "2_5", "5_100", "10_20")),
     ],
 )
 def test_ranks_by_their_numbers(names, order):
@@ -155,6 +156,9 @@ def test_ranks_by_their_numbers(names, order):
     "names, order, message",
     [
         (["a", "b"], (), r"number of their own.*data.order=\('a', 'b'\)"),
+        (["0,5", "1,5"], (), "not all start with a plain number of their own"),
+        (["1,000", "500"], (), "not all start with a plain number of their own"),
+        (["1.000.000", "1e3", "500"], (), "not all start with a plain number"),
         (["low", "high"], ("low", "middle", "high"), "once .low, high., lowest"),
         (["low", "high"], ("low", "high", "high"), "name each label there once"),
         (["0"], (), "only one rank label, 0; .*at least two"),

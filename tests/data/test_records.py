@@ -168,6 +168,30 @@ def test_changed_sources_are_prepared_again(source, tmp_path, change):
     assert part.contents == digests
 
 
+def test_only_images_as_they_were_listed_are_stored(source, tmp_path, monkeypatch):
+    """Others are in their place meanwhile, and then they are there again, untouched."""
+    make, aside = records._make, tmp_path / "aside"
+    other = miniatures.folder(tmp_path / "other", (5, 4))
+    miniatures.picture(other / "0" / "00.png", 99)
+
+    def swapped(*arguments):
+        source.rename(aside)
+        other.rename(source)
+        try:
+            return make(*arguments)
+        finally:
+            source.rename(other)
+            aside.rename(source)
+
+    monkeypatch.setattr(records, "_make", swapped)
+    with pytest.raises(ValueError, match="0/00.png has changed while images were"):
+        prepare(source, tmp_path)
+    monkeypatch.undo()
+    made, listing, _ = prepare(source, tmp_path)
+    digests = [hashlib.sha256(i.path.read_bytes()).hexdigest() for i in listing.items]
+    assert list(made.contents.values()) == digests
+
+
 def test_failure_of_the_disk_stops_and_is_not_remembered(source, tmp_path, monkeypatch):
     def fail(path, **options):
         raise OSError(5, "Input/output error")

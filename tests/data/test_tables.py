@@ -134,6 +134,22 @@ def test_splits_have_several_names_and_rows_may_be_there_twice(tmp_path):
         (lambda text: text.replace("0", "low"), "the order of the rank labels .* is"),
         (lambda text: "path,label\n", "names no graded images"),
         (lambda text: b"path,label\n\xff\xfe,1\n", "not a text file in UTF-8; save"),
+        (lambda text: "path,label,Label\n5.png,0,1\n", "has 2 columns label; it has"),
+        (lambda text: "path,label\na/1.png,0,5\n", "line 2 to 2: 3 cells, where 2 on"),
+        (lambda text: text + "6.png,1\n", "line 7 to 7: 2 cells, where 4 on"),
+        (
+            lambda text: text + 'a/1.png,"0\nb.png",1,\n',
+            "line 7 to 8: 4 cells",
+        ),
+        # Of short rows that quotes join there is one with a cell per column.
+        (
+            lambda text: 'path,label,note\n5.png,"0\nb/3.png",1\na/1.png,1,\n',
+            "line 2 to 3: 3 cells, where 3 on a line are needed",
+        ),
+        (
+            lambda text: 'path,label,note\n5.png,0,"\nb/3.png,1,\na/1.png,2,"\n',
+            "line 2 to 4: 3 cells, where 3 on a line are needed",
+        ),
     ],
 )
 def test_refusals(tmp_path, change, message):
@@ -168,11 +184,25 @@ def test_damaged_tables_are_refused_with_the_line(tmp_path, text, line):
         tables.read_table(tmp_path / "grades.csv")
 
 
+def test_blanks_are_part_of_paths_and_of_ranks_that_are_named_so(tmp_path):
+    picture(tmp_path / "x0.png")
+    for name in (" x0.png", "x0.png "):
+        (tmp_path / name).write_bytes((tmp_path / "x0.png").read_bytes())
+    text = 'path,label, split\n" x0.png"," low", train\nx0.png ,high ,\n'
+    write(tmp_path / "grades.csv", text)
+    listing = scan(tmp_path, order=(" low", "high"))
+    assert facts(listing) == [
+        (" x0.png", " low", "train", None),
+        ("x0.png ", "high", None, None),
+    ]
+    assert all(item.path.is_file() for item in listing.items)
+
+
 def test_quotes_that_are_right(tmp_path):
     written = [
         ["path", "label", "remark"],
         ["a, b.png", "0", 'says "no"'],
-        ["c.png", "1", "two\nlines, of text"],
+        ["c.png", "1", "a, comma"],
         ["line\u2028separator.png", "2", ""],
         ['5" scan.png', "0", ""],
     ]
@@ -182,16 +212,16 @@ def test_quotes_that_are_right(tmp_path):
     table = tables.read_table(path)
     assert table.columns == written[0]
     assert [list(row.cells.values()) for row in table.rows] == written[1:]
-    assert [int(row.place.split()[-1]) for row in table.rows] == [2, 3, 5, 6]
+    assert [int(row.place.split()[-1]) for row in table.rows] == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_line_ends_marks_and_short_rows(tmp_path, end):
+def test_line_ends_marks_and_blank_rows(tmp_path, end):
     path = tmp_path / "grades.csv"
-    text = end.join(["path , label,note", '"a, b.png", 1', "", "c.png,2,x", ""])
+    text = end.join(["path , label,note", '"a, b.png", 1,', "", ",,", "c.png,2,x", ""])
     path.write_text(text, encoding="utf-8-sig", newline="")
     table = tables.read_table(path)
     assert [(row.place, row.cells) for row in table.rows] == [
-        (f"{path} line 2", {"path": "a, b.png", "label": "1", "note": ""}),
-        (f"{path} line 4", {"path": "c.png", "label": "2", "note": "x"}),
+        (f"{path} line 2", {"path": "a, b.png", "label": " 1", "note": ""}),
+        (f"{path} line 5", {"path": "c.png", "label": "2", "note": "x"}),
     ]

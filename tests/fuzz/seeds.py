@@ -58,7 +58,7 @@ def tables() -> dict[str, bytes]:
         csv.writer(text, delimiter=separator).writerows(rows)
         found[f"{name}.csv"] = text.getvalue().encode()
     text = io.StringIO(newline="")
-    remark = ["remark", *(["a remark, with\na second line"] * 24)]
+    remark = ["remark", *(['a remark, with "quotes"'] * 24)]
     quoted = [[*row, remark[i]] for i, row in enumerate(rows)]
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(quoted)
     found["quoted.csv"] = b"\xef\xbb\xbf" + text.getvalue().encode()

@@ -50,6 +50,25 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch, fails, before):
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
 
 
+@pytest.mark.parametrize(
+    "cell, is_marked",
+    [
+        *(
+            (text, True)
+            for text in ("=1+1", "+a", "@x", "-x.png", "-1+2", "\t=1", "'a")
+        ),
+        *((text, False) for text in ("-1", "+0.5", "-1.2e-05", "", "a=1", "1-2", "ü")),
+        (-1.5, False),
+    ],
+)
+def test_no_cell_of_a_table_is_a_formula(tmp_path, cell, is_marked):
+    path = tmp_path / "a.csv"
+    files.write_csv(path, [["item", "value"], [cell, "1"]])
+    written = path.read_text().splitlines()[1]
+    assert written == f"{chr(39) * is_marked}{cell},1"
+    assert list(files.read_csv(path)) == [{"item": str(cell), "value": "1"}]
+
+
 def test_a_name_that_is_not_taken(tmp_path):
     path = tmp_path / "images.png"
     assert files.unused_path(path) == path

@@ -51,6 +51,10 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
     run.check_images(DATASET)
     with pytest.raises(ValueError, match="images have changed"):
         run.check_images(DATASET | {"sha256": "b"})
+    # What was read of them once may be wrong as well.
+    kept = {"sha256": "b", "details": {"prepared": "/cache/records-1"}}
+    with pytest.raises(ValueError, match="remove /cache/records-1 if they have"):
+        run.check_images(DATASET | kept)
 
 
 def test_history_is_cut_to_the_checkpoint(tmp_path):

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cloc_jax.sklearn import OrdinalClassifier
+from cloc_jax.sklearn.features import ordered_classes
 from cloc_jax.training import fit, train_step
 
 ORDER = ["mild", "moderate", "severe"]
@@ -69,6 +70,29 @@ def test_the_order_may_have_more_than_the_data(fitted):
     some = y != "moderate"
     found = OrdinalClassifier(ORDER, random_state=0).fit(X[some], y[some])
     assert found.predict_proba(X).shape == (len(X), 3)
+
+
+@pytest.mark.parametrize(
+    "labels, classes",
+    [
+        (["10", "9", "11"], ["9", "10", "11"]),
+        (["10_IC", "2_UDH", "0_N"], ["0_N", "2_UDH", "10_IC"]),
+        ([10, 9, 11], [9, 10, 11]),
+        (np.array(["1.5", "-2", "10"], object), ["-2", "1.5", "10"]),
+    ],
+)
+def test_numbers_are_ordered_by_value_also_in_strings(labels, classes):
+    for is_needed in (False, True):
+        found = ordered_classes(np.asarray(labels), None, is_needed=is_needed)
+        assert found.tolist() == classes and found.dtype == np.asarray(labels).dtype
+
+
+def test_the_order_of_other_strings_is_named_or_asked_for():
+    labels = np.array(["low", "mid", "high"])
+    with pytest.warns(UserWarning, match="not known: high < low < mid was taken; give"):
+        assert ordered_classes(labels, None).tolist() == ["high", "low", "mid"]
+    with pytest.raises(ValueError, match=r"Give order=\['high', 'low', 'mid'\], rearr"):
+        ordered_classes(labels, None, is_needed=True)
 
 
 @pytest.mark.parametrize(

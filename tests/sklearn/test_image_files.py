@@ -56,6 +56,8 @@ def test_mistakes_are_named(tmp_path):
         model.fit(ARRAYS[1:], GRADES)
     with pytest.raises(ValueError, match="list of images"):
         model.fit("image.png", ["none"])
+    with pytest.raises(ValueError, match="order the classes have is not known"):
+        ImageOrdinalClassifier(None, **SMALL).fit(ARRAYS, GRADES)
     with pytest.raises(ValueError, match="severe"):
         ImageOrdinalClassifier(ORDER[:4], **SMALL).fit(ARRAYS, GRADES)
 

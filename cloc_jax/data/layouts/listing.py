@@ -44,11 +44,6 @@ class Listing(NamedTuple):
 # --- files and folders ---
 
 
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder of that name is passed over."""
-    return name.startswith(".") or name == "__MACOSX"  # left by macOS archives
-
-
 def is_image(name: str) -> bool:
     """Whether a file of that name is read as an image."""
     return name.lower().endswith(EXTENSIONS)
@@ -56,7 +51,8 @@ def is_image(name: str) -> bool:
 
 def names_in(folder: pathlib.Path) -> list[str]:
     """What lies in a folder, sorted, hidden things left out."""
-    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
+    left = "__MACOSX"  # by macOS archives
+    return sorted(n for n in os.listdir(folder) if n[:1] != "." and n != left)
 
 
 def subfolders(path: pathlib.Path) -> list[str]:

@@ -110,12 +110,12 @@ def scan_idrid(root: str | pathlib.Path) -> Listing:
         table.check("image name", "retinopathy grade")
         grades = {}
         for place, row in table.rows:
-            grade = row["retinopathy grade"]
+            grade = row["retinopathy grade"].strip()
             if grade not in GRADES:
                 raise ValueError(
                     f"{place}: the grade is {grade!r}; use one of {comma(GRADES)}."
                 )
-            grades[row["image name"].lower()] = GRADES.index(grade)
+            grades[row["image name"].strip().lower()] = GRADES.index(grade)
         for path in image_files(root / folder, skipped, root):
             label, id_ = grades.get(path.stem.lower()), relative(path, root)
             if label is None:
@@ -226,13 +226,12 @@ def scan_clap2015(root: str | pathlib.Path, *, bin: int = 1) -> Listing:
             root / f"{split}.csv", columns=columns
         ).rows:
             file = root / split / row["image"]
-            try:
-                label = math.floor(float(row["age"]) / bin)
-            except ValueError:
+            if not rank_folders.NUMBER.fullmatch(row["age"].strip()):
                 raise ValueError(
                     f"{place}: the age is {row['age']!r}; each line must be an image, "
                     "its mean apparent age and the deviation."
-                ) from None
+                )
+            label = math.floor(float(row["age"]) / bin)
             items.append(Item(relative(file, root), file, label, split))
     bins = sorted({item.label for item in items})
     items = [item._replace(label=bins.index(item.label)) for item in items]

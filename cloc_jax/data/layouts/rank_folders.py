@@ -29,7 +29,8 @@ WANTED = (
     "the folder that holds one folder of images per rank (0, 1, 2, …), or train, val "
     "and test with such folders"
 )
-NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+# Not the start of 1,000 or 1e3, which is another number.
+NUMBER = re.compile(r"[+-]?[0-9]++(\.[0-9]++)?+(?![.,'’eE][+-]?[0-9])")
 
 
 def scan(
@@ -149,15 +150,13 @@ def order_ranks(
     """
     ranks, notes = tuple(str(name) for name in order), []
     if not ranks:
-        found = {name: NUMBER.match(name) for name in names}
-        numbers = {name: float(match[0]) for name, match in found.items() if match}
-        if len({*numbers.values()}) < len(names):
+        if not (ranks := in_order_of_numbers(names)):
             raise ValueError(
                 f"the order of the rank {what}s in {where} is unknown, since not all "
-                "start with a number of their own. Give them, lowest rank first: "
-                f"data.order=({', '.join(map(repr, names))}), rearranged."
+                "start with a plain number of their own, such as 10 or 0.5. Give them, "
+                f"lowest rank first: data.order=({', '.join(map(repr, names))}), "
+                "rearranged."
             )
-        ranks = tuple(sorted(names, key=numbers.__getitem__))
         notes = [f"Ranks by the numbers of their {what}s: {' < '.join(ranks)}."]
     elif sorted(ranks) != sorted(names):
         raise ValueError(
@@ -170,3 +169,12 @@ def order_ranks(
             f"{where} has only one rank {what}, {ranks[0]}; grading needs at least two."
         )
     return ranks, notes
+
+
+def in_order_of_numbers(names: Sequence[str]) -> tuple[str, ...]:
+    """Names by the number each starts with; () unless each has one of its own."""
+    found = {name: NUMBER.match(name) for name in names}
+    numbers = {name: float(match[0]) for name, match in found.items() if match}
+    if len({*numbers.values()}) < len(names):
+        return ()
+    return tuple(sorted(names, key=numbers.__getitem__))

@@ -40,7 +40,7 @@ class Row(NamedTuple):
     """A line that is not blank."""
 
     place: str  # file and line, for messages
-    cells: dict[str, str]  # stripped, by the name of the column
+    cells: dict[str, str]  # as they stand, by the name of the column
 
 
 class Table(NamedTuple):
@@ -51,17 +51,21 @@ class Table(NamedTuple):
     rows: list[Row]
 
     def check(self, *names: str) -> None:
-        """ValueError unless there are columns of these names."""
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            raise ValueError(
-                f"{self.path} has no column {comma(missing)}; it has "
-                f"{comma(filter(None, self.columns)) or 'none with a name'}."
-            )
+        """ValueError unless there is one column of each of these names."""
+        for name in names:
+            if (count := self.columns.count(name)) != 1:
+                raise ValueError(
+                    f"{self.path} has {count or 'no'} column{'s' * (count > 1)} {name}"
+                    f"; it has {comma(filter(None, self.columns)) or 'none with names'}"
+                    ", and one is needed."
+                )
 
 
 def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
     """Reads a table; the separator is the one that is most common in its first line.
+
+    A row is one line with one cell per column; ValueError for any other, which a quote
+    or separator too many may have joined or cut.
 
     Args:
         path: The file.
@@ -81,15 +85,20 @@ def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
     lines = io.StringIO(text, newline="")
     reader = csv_files.reader(lines, delimiter=separator, strict=True)
     try:
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if any(cells) and not names:
-                names = [cell.lower() for cell in cells]
-            elif any(cells):
-                cells += [""] * (len(names) - len(cells))
-                named = dict(zip(names, cells, strict=False))
-                rows.append(Row(f"{path} line {line}", named))
-            line = reader.line_num + 1
+        for cells in reader:
+            place, last = f"{path} line {line}", reader.line_num
+            is_one, line = line == last, last + 1
+            if not any(map(str.strip, cells)):
+                continue
+            header = names or [cell.strip().lower() for cell in cells]
+            if len(cells) != len(header) or not is_one:
+                raise ValueError(
+                    f"{place} to {last}: {len(cells)} cells, where {len(header)} on a "
+                    f"line are needed; correct its quotes or separators {separator!r}."
+                )
+            if names:
+                rows.append(Row(place, dict(zip(names, cells, strict=True))))
+            names = header
     except csv_files.Error as error:
         raise ValueError(
             f'{path} line {line}: {error}; a quote (") is missing or too many, or the '
@@ -148,11 +157,10 @@ def _columns(table: Table, given: Mapping[str, str]) -> dict[str, str]:
     """The column of each role that has one."""
     columns = {}
     for role, usual in USUAL.items():
-        if name := given.get(role):
-            columns[role] = name.lower()
-            table.check(name.lower())
-        elif found := [name for name in usual if name in table.columns]:
-            columns[role] = found[0]
+        found = [name for name in usual if name in table.columns]
+        if name := given.get(role, "").lower() or next(iter(found), ""):
+            table.check(name)
+            columns[role] = name
         elif role in ("path", "label"):
             raise ValueError(
                 f"{table.path} has no column for the {role}; it has "
@@ -169,12 +177,14 @@ def _graded(
     graded: dict[str, tuple[str, Item]] = {}
     skipped: list[tuple[str, str]] = []
     for place, row in table.rows:
-        cells = {role: row[column] for role, column in column_of.items()}
-        label = _plain(cells["label"])
-        file = pathlib.Path(os.path.normpath(root / cells["path"].replace("\\", "/")))
+        cells = {role: row[column].strip() for role, column in column_of.items()}
+        path, label = row[column_of["path"]], row[column_of["label"]]
+        # Blanks are part of a name: another file may have it without them.
+        label = label if label in order else _plain(cells["label"])
+        file = pathlib.Path(os.path.normpath(root / path.replace("\\", "/")))
         if root not in file.parents:
             raise ValueError(
-                f"{place}: {cells['path']!r} is not a file below data.root={root}; "
+                f"{place}: {path!r} is not a file below data.root={root}; "
                 "give a root that holds all images."
             )
         file = _with_extension(file)
