@@ -225,9 +225,7 @@ def ordered_classes(
     """
     present = np.unique(y)
     if len(present) < 2:
-        raise ValueError(
-            f"an order needs two classes; y has one class: {present[0]!r}."
-        )
+        raise ValueError(f"y has one class, {present[0]!r}; an order needs two.")
     if order is None:
         if not any(isinstance(label, str | bytes) for label in present):
             return present
