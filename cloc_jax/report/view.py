@@ -134,7 +134,7 @@ class View:
             folder,
             results,
             predictions.read(folder.path, results),
-            Decision.read(folder.decision, results.ranks),
+            Decision.read(folder.decision, results.ranks, folder.mark),
             folder.read_history(),
             read_thumbnails(folder.path / THUMBNAILS),
         )

@@ -58,8 +58,9 @@ class Checkpoints:
     What a process was writing when it was killed is removed.
     """
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, owner: str = ""):
+        """`owner` is the mark of the run."""
+        self._folder, self._owner = folder, owner
         for path in folder.glob("*") if processes.is_first() else ():
             if path.name.isdecimal() and not has_model(path):
                 shutil.rmtree(path)
@@ -73,7 +74,8 @@ class Checkpoints:
             ),
         )
         if newest := self.latest():
-            files.check_folder(folder / str(newest), remedy=BEFORE_IT)
+            path = folder / str(newest)
+            files.check_folder(path, remedy=BEFORE_IT, owner=owner)
 
     def save(self, arrays: Any, record: dict[str, Any]) -> int:
         """Writes the next checkpoint and returns its number."""
@@ -88,7 +90,7 @@ class Checkpoints:
                 ),
             )
         if processes.is_first():
-            files.seal_folder(self._folder / str(number))
+            files.seal_folder(self._folder / str(number), self._owner)
         return number
 
     def latest(self) -> int | None:

@@ -1,8 +1,9 @@
 """Files that are whole or not there, checked when they are read, and never too large.
 
 Ours are written beside their place, then renamed. A JSON file carries a checksum of
-itself under one more key, and is read as dataclasses, whose annotations it has to keep;
-a folder of arrays, once it is whole, gets a list of its files with their checksums.
+itself under one more key, with the mark of the run that it is of, and its fields have
+to be of their types; a folder of arrays, once it is whole, gets a list of its files
+with their checksums.
 `Damaged` names the file and what can be done about it. Files that a user names are
 opened only where they are regular ones, and unpacked up to a limit.
 """
@@ -21,7 +22,7 @@ import stat
 import types
 import typing
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cloc_jax.runtime import errors
@@ -57,8 +58,11 @@ class TooLarge(ValueError):
 # --- writing ---
 
 
-def write_bytes(path: pathlib.Path, data: bytes) -> None:
-    """Writes bytes, replacing the file as a whole."""
+def write_bytes(path: pathlib.Path, data: bytes, *, is_new: bool = False) -> None:
+    """Writes bytes, replacing the file as a whole.
+
+    With `is_new`, FileExistsError where there is one, whoever else is writing it.
+    """
     # Two processes may write the same file at once.
     part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
     try:
@@ -66,9 +70,19 @@ def write_bytes(path: pathlib.Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # else a crash may leave the name without content
+        if is_new:
+            try:
+                return os.link(part, path)
+            except OSError:  # there is one, or the file system has no links
+                path.open("xb").close()
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def is_part(path: pathlib.Path) -> bool:
+    """Whether a file is what `write_bytes` leaves where it is killed."""
+    return bool(re.search(rf"\.\d+\{PART}$", path.name)) and path.is_file()
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
@@ -76,13 +90,16 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes strict JSON, replacing the file as a whole."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+def write_json(path: pathlib.Path, value: Any, *, is_new: bool = False) -> None:
+    """Writes strict JSON as `write_bytes` does."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_bytes(path, text.encode(), is_new=is_new)
 
 
-def write_csv(path: pathlib.Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Writes a table as UTF-8, replacing the file as a whole.
+def write_csv(
+    path: pathlib.Path, rows: Iterable[Sequence[Any]], *, is_new: bool = False
+) -> None:
+    """Writes a table as UTF-8, as `write_bytes` does.
 
     Names of files that are not UTF-8 keep their bytes. A cell that a spreadsheet would
     run as a formula, such as a file called =A1.png, gets a ' in front.
@@ -92,7 +109,8 @@ def write_csv(path: pathlib.Path, rows: Iterable[Sequence[Any]]) -> None:
         is_run = [isinstance(cell, str) and _FORMULA.match(cell) for cell in row]
         marked = [f"'{c}" if run else c for c, run in zip(row, is_run, strict=True)]
         csv.writer(text).writerow(marked)
-    write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
+    data = text.getvalue().encode(errors="surrogateescape")
+    write_bytes(path, data, is_new=is_new)
 
 
 def read_csv(path: pathlib.Path) -> Iterator[dict[str, str]]:
@@ -111,18 +129,27 @@ def unused_path(path: pathlib.Path) -> pathlib.Path:
 # --- JSON with a checksum ---
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with its checksum as the last entry."""
+def sealed(value: Mapping[str, Any], owner: str = "") -> dict[str, Any]:
+    """The object with its checksum, and the mark of its owner, as the last entry."""
     plain = {key: item for key, item in value.items() if key != KEY}
-    digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
-    return plain | {KEY: f"v1:{digest}"}
+    digest = hashlib.sha256((json.dumps(plain) + owner).encode()).hexdigest()[:32]
+    return plain | {KEY: ":".join(filter(None, ("v1", digest, owner)))}
 
 
-def unsealed(text: str | bytes) -> dict[str, Any]:
+def unsealed(text: str | bytes, owner: str | None = None) -> dict[str, Any]:
     """The object that a text holds, without its checksum.
 
-    ValueError says in a few words what is wrong with it.
+    ValueError says in a few words what is wrong with it: also that it has another
+    owner than the given one.
     """
+    value, found = _opened(text)
+    if owner not in (None, found):
+        raise ValueError("it is of another run")
+    return value
+
+
+def _opened(text: str | bytes) -> tuple[dict[str, Any], str]:
+    """The object that a text holds, and its owner."""
     try:
         value = json.loads(text)
     except UnicodeDecodeError:
@@ -132,36 +159,78 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
         raise ValueError(problem) from None
     if not isinstance(value, dict):
         raise ValueError(f"it holds a {type(value).__name__}, not an object")
-    if value.get(KEY) != sealed(value)[KEY]:
+    seal = value.pop(KEY, "")
+    owner = str(seal).partition(":")[2].partition(":")[2]
+    if seal != sealed(value, owner)[KEY]:
         raise ValueError("it does not match its checksum")
-    del value[KEY]
-    return value
+    return value, owner
 
 
-def write_sealed(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    """Writes strict JSON with its checksum, replacing the file as a whole."""
-    write_json(path, sealed(value))
+def write_sealed(
+    path: pathlib.Path,
+    value: Mapping[str, Any],
+    owner: str = "",
+    *,
+    is_new: bool = False,
+) -> None:
+    """Writes strict JSON with its checksum, replacing the file as a whole.
+
+    With `is_new`, FileExistsError where there is one.
+    """
+    write_json(path, sealed(value, owner), is_new=is_new)
 
 
 def read_sealed(
-    path: pathlib.Path, *, remedy: str, fields: Collection[str] = ()
+    path: pathlib.Path,
+    *,
+    remedy: str,
+    fields: Mapping[str, Any] = types.MappingProxyType({}),
+    owner: str | None = None,
 ) -> dict[str, Any]:
     """What `write_sealed` wrote; Damaged where it is missing or not as it was written.
 
     Args:
+      path: of the file.
       remedy: a sentence that says what can be done about a damaged one.
-      fields: that it must have.
+      fields: that it must have, and their types, as `from_plain` knows them.
+      owner: whose it must be; None for anybody's.
     """
     try:
-        value = unsealed(path.read_bytes())
+        return check_fields(unsealed(read_regular(path), owner), fields)
     except FileNotFoundError:
         raise Damaged(path, "it is missing", remedy) from None
+    except NotRegularError:
+        raise
     except ValueError as error:
         raise Damaged(path, str(error), remedy) from None
-    missing = [field for field in fields if field not in value]
-    if missing:
-        raise Damaged(path, f"it lacks {', '.join(missing)}", remedy)
+
+
+def check_fields(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The object; ValueError where a field is missing or of another type."""
+    for name, annotation in fields.items():
+        if name not in value:
+            raise ValueError(f"it lacks {name}")
+        value[name] = _read(annotation, value[name], name)
     return value
+
+
+def read_dataclass(
+    kind: type[T], path: pathlib.Path, *, remedy: str, owner: str | None = None
+) -> T:
+    """The same as an instance of a dataclass, whose annotations it has to keep."""
+    plain = read_sealed(path, remedy=remedy, owner=owner)
+    try:
+        return from_plain(kind, plain)
+    except ValueError as error:
+        raise Damaged(path, str(error), remedy) from None
+
+
+def owner_of(path: pathlib.Path) -> str | None:
+    """The owner of a sealed file; None where it is missing, or as nobody sealed it."""
+    try:
+        return _opened(read_regular(path))[1]
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 # --- JSON as dataclasses ---
@@ -261,6 +330,7 @@ def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
     """The arrays of an .npz, whose parts have checksums; Damaged where one is wrong."""
     import numpy as np  # late: `launch.py --help` answers at once
 
+    check_regular(path)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
@@ -269,19 +339,22 @@ def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
         raise Damaged(path, problem, remedy) from None
 
 
-def seal_folder(folder: pathlib.Path) -> None:
+def seal_folder(folder: pathlib.Path, owner: str = "") -> None:
     """Writes the checksums of all files in a folder into it."""
     digests = {
         path.relative_to(folder).as_posix(): sha256(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != SEAL
     }
-    write_sealed(folder / SEAL, {"files": digests})
+    write_sealed(folder / SEAL, {"files": digests}, owner)
 
 
-def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
-    """Damaged where a sealed folder is not as it was written."""
-    seal = read_sealed(folder / SEAL, remedy=remedy, fields=("files",))
+def check_folder(
+    folder: pathlib.Path, *, remedy: str, owner: str | None = None
+) -> None:
+    """Damaged where a sealed folder is not as it was written, or is not the owner's."""
+    fields = {"files": dict[str, str]}
+    seal = read_sealed(folder / SEAL, remedy=remedy, fields=fields, owner=owner)
     for name, digest in seal["files"].items():
         check_digest(folder / name, digest, remedy=remedy)
 
@@ -299,12 +372,7 @@ def read_regular(path: str | os.PathLike) -> bytes:
       NotRegularError: it is no regular file, or larger than READ_LIMIT.
       OSError: it cannot be opened.
     """
-    status = os.stat(path)  # before opening, which may have effects
-    if not stat.S_ISREG(status.st_mode):
-        raise NotRegularError(
-            f"{path}: it is a folder, a named pipe, a socket or a device, and only "
-            "regular files are read; remove or copy it."
-        )
+    status = check_regular(path)
     if status.st_size > READ_LIMIT:
         raise NotRegularError(
             f"{path}: the file has {status.st_size / MEBIBYTE:,.0f} MiB, more than the "
@@ -313,6 +381,17 @@ def read_regular(path: str | os.PathLike) -> bytes:
         )
     with open(path, "rb") as file:
         return file.read(READ_LIMIT)  # even where it grows meanwhile
+
+
+def check_regular(path: str | os.PathLike) -> os.stat_result:
+    """NotRegularError where a name does not stand for a regular file."""
+    status = os.stat(path)  # before opening, which may have effects
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(
+            f"{path}: it is a folder, a named pipe, a socket or a device, and only "
+            "regular files are read; remove or copy it."
+        )
+    return status
 
 
 def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:

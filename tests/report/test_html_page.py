@@ -258,7 +258,7 @@ def test_without_a_study_the_page_says_how_to_make_it(page, tmp_path):
 def test_the_saved_decision_is_said(tmp_path):
     folder = make_run(tmp_path / "run", list("012"))
     decision = decisions.Decision(("0", "1", "2"), costs={"0|1": (5.0, 1.0)})
-    files.write_sealed(folder.decision, decision.to_json())
+    folder.write_decision(decision.to_json())
     assert "at 0|1 a missed image costs 5" in read_page(folder).text
 
 
