@@ -59,7 +59,8 @@ def predict(
         # Several may predict at once: each gets a file of its own.
         path = target if output else files.unused_path(target)
         try:
-            files.write_csv(path, [columns, *table], is_new=True)
+            with files.claimed(path):
+                files.write_csv(path, [columns, *table])
             break
         except FileExistsError:
             _check_target(target, output)

@@ -8,6 +8,7 @@ with their checksums.
 opened only where they are regular ones, and unpacked up to a limit.
 """
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -58,11 +59,8 @@ class TooLarge(ValueError):
 # --- writing ---
 
 
-def write_bytes(path: pathlib.Path, data: bytes, *, is_new: bool = False) -> None:
-    """Writes bytes, replacing the file as a whole.
-
-    With `is_new`, FileExistsError where there is one, whoever else is writing it.
-    """
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Writes bytes, replacing the file as a whole."""
     # Two processes may write the same file at once.
     part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
     try:
@@ -70,14 +68,23 @@ def write_bytes(path: pathlib.Path, data: bytes, *, is_new: bool = False) -> Non
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # else a crash may leave the name without content
-        if is_new:
-            try:
-                return os.link(part, path)
-            except OSError:  # there is one, or the file system has no links
-                path.open("xb").close()
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def claimed(path: pathlib.Path) -> Iterator[None]:
+    """Makes a new file, for what is to be written; it goes where that fails.
+
+    FileExistsError where there is one: of several processes, one makes it.
+    """
+    path.touch(exist_ok=False)
+    try:
+        yield
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def is_part(path: pathlib.Path) -> bool:
@@ -90,16 +97,13 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: pathlib.Path, value: Any, *, is_new: bool = False) -> None:
-    """Writes strict JSON as `write_bytes` does."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_bytes(path, text.encode(), is_new=is_new)
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes strict JSON, replacing the file as a whole."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_csv(
-    path: pathlib.Path, rows: Iterable[Sequence[Any]], *, is_new: bool = False
-) -> None:
-    """Writes a table as UTF-8, as `write_bytes` does.
+def write_csv(path: pathlib.Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Writes a table as UTF-8, replacing the file as a whole.
 
     Names of files that are not UTF-8 keep their bytes. A cell that a spreadsheet would
     run as a formula, such as a file called =A1.png, gets a ' in front.
@@ -109,8 +113,7 @@ def write_csv(
         is_run = [isinstance(cell, str) and _FORMULA.match(cell) for cell in row]
         marked = [f"'{c}" if run else c for c, run in zip(row, is_run, strict=True)]
         csv.writer(text).writerow(marked)
-    data = text.getvalue().encode(errors="surrogateescape")
-    write_bytes(path, data, is_new=is_new)
+    write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
 
 
 def read_csv(path: pathlib.Path) -> Iterator[dict[str, str]]:
@@ -166,18 +169,9 @@ def _opened(text: str | bytes) -> tuple[dict[str, Any], str]:
     return value, owner
 
 
-def write_sealed(
-    path: pathlib.Path,
-    value: Mapping[str, Any],
-    owner: str = "",
-    *,
-    is_new: bool = False,
-) -> None:
-    """Writes strict JSON with its checksum, replacing the file as a whole.
-
-    With `is_new`, FileExistsError where there is one.
-    """
-    write_json(path, sealed(value, owner), is_new=is_new)
+def write_sealed(path: pathlib.Path, value: Mapping[str, Any], owner: str = "") -> None:
+    """Writes strict JSON with its checksum, replacing the file as a whole."""
+    write_json(path, sealed(value, owner))
 
 
 def read_sealed(

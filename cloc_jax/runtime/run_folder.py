@@ -51,6 +51,7 @@ _SHOWN = 3  # names of changed images of each kind
 _ROW = {
     "stage": str,
     "epoch": int,
+    "seconds": float,
     "train": dict[str, float | None],
     "train_eval": dict[str, float | None],
     "val": dict[str, float | None],

@@ -306,14 +306,17 @@ def list_runs(
     for plan in plans:
         check_same(folder, plan)
     folder.mkdir(parents=True, exist_ok=True)
+    if is_open and path.exists():
+        return
     runs = [] if is_open else [{"name": p.name, **p.overrides} for p in plans]
-    if not path.exists():
-        try:
-            files.write_sealed(path, {"runs": runs}, is_new=True)
-        except FileExistsError:  # another command began meanwhile
-            list_runs(folder, plans, is_open=is_open)
-    elif not is_open:
-        files.write_sealed(path, {"runs": runs})
+    try:
+        with contextlib.nullcontext() if path.exists() else files.claimed(path):
+            files.write_sealed(path, {"runs": runs})
+    except FileExistsError:
+        raise FileExistsError(
+            f"another command began with {folder} at the same moment; repeat this one, "
+            "which goes on with its runs or says that they are others."
+        ) from None
 
 
 def check_same(folder: pathlib.Path, plan: Plan) -> None:

@@ -242,7 +242,8 @@ class Chaos:
         filler.unlink(missing_ok=True)
         text = b"".join(said).decode(errors="replace")
         was_hit = was_hit or (kind in self.full and code == 2)
-        self.counts[kind] += was_hit
+        if was_hit:
+            self.counts[kind] += 1
         hit = "hit" if was_hit else ""
         print(f"{kind or 'none':8} {hit:4} exit {code}: {words[0]}", flush=True)
         return Ended(code, text, was_hit)

@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import json
 import os
-import unittest.mock
 
 import pytest
 
@@ -147,14 +146,14 @@ def test_files_must_have_their_fields_and_owner(tmp_path, fields, owner, problem
         files.read_sealed(path, remedy="", fields=fields, owner=owner)
 
 
-@pytest.mark.parametrize("has_links", [True, False])
-def test_of_several_writers_of_a_new_file_one_wins(tmp_path, monkeypatch, has_links):
-    if not has_links:
-        error = OSError(errno.EPERM, "Operation not permitted")
-        monkeypatch.setattr(os, "link", unittest.mock.Mock(side_effect=error))
-    files.write_bytes(tmp_path / "a", b"first", is_new=True)
-    with pytest.raises(FileExistsError):
-        files.write_bytes(tmp_path / "a", b"second", is_new=True)
+def test_of_several_writers_of_a_new_file_one_wins(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(OSError, match="full"), files.claimed(path):
+        raise OSError("full")
+    with files.claimed(path):
+        files.write_bytes(path, b"first")
+    with pytest.raises(FileExistsError), files.claimed(path):
+        pass
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first"]
 
 

@@ -63,7 +63,7 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
 def test_history_is_cut_to_the_checkpoint(tmp_path):
     run = RunFolder(tmp_path)
     run.cut_history(3)  # nothing there yet
-    row = dict.fromkeys(("train", "train_eval", "val", "readouts"), {})
+    row = {"train": {}, "train_eval": {}, "val": {}, "readouts": {}, "seconds": 1.0}
     for epoch in range(4):
         run.append_history({"stage": "fit", "epoch": epoch} | row)
     run.cut_history(2)
@@ -313,6 +313,7 @@ def test_a_file_of_another_run_is_named(two_runs, tmp_path, name, named):
     [
         ("metrics.json", {"final": []}, r"final is \[\], not an object"),
         ("metrics.json", {"final": {}}, "final.val is missing"),
+        ("metrics.json", {"ranks": []}, "predictions.csv is damaged: it has other"),
         ("dataset.json", {"ranks": 5}, "ranks is 5, not a list"),
         ("dataset.json", {"images": {"train": "x"}}, "images.train is 'x', not int"),
         ("decision.json", {"thresholds": [1]}, r"thresholds is \[1\], not an object"),
@@ -328,7 +329,7 @@ def test_json_of_another_shape_is_named(two_runs, tmp_path, name, change, proble
     text = first if name == "history.jsonl" else "\n".join([first, *rows])
     value = json.loads(text) | change
     (run.path / name).write_text(json.dumps(files.sealed(value, run.mark)))
-    with pytest.raises(files.Damaged, match=f"{name} is damaged: .*{problem}"):
+    with pytest.raises(files.Damaged, match=problem):
         read_all(run)
 
 

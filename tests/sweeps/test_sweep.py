@@ -269,16 +269,19 @@ def test_what_is_no_run_is_left_alone(tmp_path):
 
 
 def test_of_two_sweeps_that_begin_at_once_one_is_told(tmp_path, monkeypatch):
-    write = files.write_sealed
+    claim = files.claimed
 
-    def write_late(*arguments, **options):
+    def claim_late(path):
         monkeypatch.undo()
         sweep.list_runs(tmp_path, plans_of("b"))
-        write(*arguments, **options)
+        return claim(path)
 
-    monkeypatch.setattr(files, "write_sealed", write_late)
-    with pytest.raises(FileExistsError, match="another sweep, with runs such as b"):
+    monkeypatch.setattr(files, "claimed", claim_late)
+    with pytest.raises(FileExistsError, match="another command .* same moment"):
         sweep.list_runs(tmp_path, plans_of("a"))
+    assert [
+        run["name"] for run in json.loads((tmp_path / "sweep.json").read_text())["runs"]
+    ] == ["b,seed=0"]
     sweep.list_runs(tmp_path, plans_of("b"))
 
 
