@@ -17,6 +17,7 @@ from ml_collections import ConfigDict, config_dict
 
 BATCH_NORMS = ("global", "device", "frozen")
 KEPT_DTYPES = ("float16", "float32")
+MOST_THREADS = 1024  # of which some thousands would start before the first image
 _PROBABILITY = (1.0, "it is a probability")
 # Strength of augmentation: the largest, and what a larger one would mean.
 AUGMENT_LIMITS = {
@@ -497,6 +498,11 @@ def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
     _check_finite(config)
     _check_augment(config)
     _check_data(config)
+    if not all(type(size) is int for size in config.mesh.shape):
+        raise ValueError(
+            f"mesh.shape is {config.mesh.shape}; it is two whole numbers, such as "
+            "(2, 4) for 8 devices, or ()."
+        )
     _check_encoder(config)
     for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
         _check_least(config, f"train.{name}", 1)
@@ -554,6 +560,15 @@ def _check_data(config: ConfigDict) -> None:
         "num_test",
     ):
         _check_least(config, f"data.{name}", 1)
+    if data.threads > MOST_THREADS:
+        raise ValueError(
+            f"data.threads is {data.threads}; use {MOST_THREADS} at most, and about "
+            "as many as there are cores."
+        )
+    if not all(isinstance(name, str) for name in data.critical):
+        raise ValueError(
+            f"data.critical is {data.critical}; it names boundaries, such as ('1|2',)."
+        )
     if not _are_sides(data.size, least=16):
         raise ValueError(
             f"data.size is {tuple(data.size)}; it is (height, width), whole numbers, "

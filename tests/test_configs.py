@@ -205,6 +205,7 @@ SIZES = [(32, "a"), (32.5, 32), (32,), (8, 32), (True, 32), (), (32, None)]
         ({"data.channels": 2}, "data.channels is 2; use 1 for grey"),
         ({"data.crop": (1, 2, 3)}, r"data.crop is \(1, 2, 3\)"),
         ({"data.threads": 0}, "data.threads is 0; use 1 or more"),
+        ({"data.threads": 100_000}, "data.threads is 100000; use 1024 at most"),
         ({"data.max_pixels": 0}, "data.max_pixels is 0"),
         ({"encoder.batch_norm": "sync"}, "batch_norm is 'sync'; use one of global"),
         ({"encoder.views": 2}, "no part of the encoder is frozen"),

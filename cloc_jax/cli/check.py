@@ -48,6 +48,13 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
         print_dataset(assembly.load(config))
         console.print("these images are drawn by a program: there is nothing to check")
         return 0
+    picture, path = folder / "odd.png", folder / "check.json"
+    if files.owner_of(path) is None:
+        for other in filter(os.path.lexists, (path, picture)):
+            raise FileExistsError(
+                f"{other} was not made by a check, or was changed since, and is left "
+                "as it is; give another --run folder, or move it away."
+            )
     is_strict = config.data.on_bad_image == "error"
     config = config.copy_and_resolve_references()
     config.data.on_bad_image = "skip"  # to look at the others
@@ -70,10 +77,7 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
             console.print(f"{mark} {text}", soft_wrap=True)
     folder.mkdir(parents=True, exist_ok=True)
     prepared = assembly.prepare(dataset, config).splits
-    picture, path = folder / "odd.png", folder / "check.json"
     picture.unlink(missing_ok=True)  # of an earlier check
-    if draw_odd(picture, found, prepared, config.data.name):
-        console.print(f"picture  {picture}", soft_wrap=True)
     written = {
         "dataset": config.data.name,
         "root": str(config.data.root),
@@ -90,7 +94,9 @@ def check(config: ConfigDict, folder: pathlib.Path) -> int:
         "findings": findings,
         "remarks": remarks,
     }
-    files.write_json(path, written)
+    files.write_sealed(path, written)  # first: it is what tells that both are ours
+    if draw_odd(picture, found, prepared, config.data.name):
+        console.print(f"picture  {picture}", soft_wrap=True)
     console.print(f"details  {path}", soft_wrap=True)
     said = f"{count_of(findings, 'finding')} (!)" if findings else "nothing was found"
     console.print(f"{said} that should be looked at before training")

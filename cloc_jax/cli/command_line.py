@@ -99,15 +99,18 @@ def load_config(text: str) -> tuple[ConfigDict, str]:
     try:
         if path.suffix == ".json":
             return _saved(path), path.stem
+        files.check_regular(path)
         spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{file} is neither a .py nor a .json file")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         config = module.get_config(*([variant] if variant else []))
-    except ValueError:
+        if not isinstance(config, ConfigDict):
+            raise TypeError("its get_config gives no ConfigDict")
+    except (files.Damaged, files.NotRegularError):
         raise  # it says already what is wrong
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         names = ", ".join(sorted(p.name for p in CONFIGS.glob("[a-z]*.py")))
         raise ValueError(
             f"the configuration file {text} was not loaded: {error}. configs/ has "
@@ -118,7 +121,7 @@ def load_config(text: str) -> tuple[ConfigDict, str]:
 
 def _saved(path: pathlib.Path) -> ConfigDict:
     """The configuration in a JSON file, which has a checksum if a run wrote it."""
-    text = path.read_bytes()
+    text = files.read_regular(path)
     try:
         values = json.loads(text)
         if not isinstance(values, dict) or files.KEY in values:
@@ -167,6 +170,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose mistakes end with one sentence and a hint."""
 
     def error(self, message: str) -> NoReturn:
+        message += "an empty word" * message.endswith(": ")
         print(
             f"error: {printable(message)}. `{self.prog} --help` shows what it takes.",
             file=sys.stderr,

@@ -149,7 +149,7 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
     is_there = folder.decision.exists()
     if is_there:
         shutil.copy2(folder.decision, kept)
-    files.write_sealed(folder.decision, decision.to_json())
+    folder.write_decision(decision.to_json())
     if is_there and kept.read_bytes() == folder.decision.read_bytes():
         kept.unlink()
     elif is_there:
@@ -157,9 +157,17 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
 
 
 def _draw_again(folder: folders.RunFolder) -> None:
-    """Brings the run's report, where there is one, up to the decision."""
-    if (folder.path / html_page.NAME).is_file():
+    """Brings the run's report, where there is one, up to the decision.
+
+    The decision holds without it.
+    """
+    if not (folder.path / html_page.NAME).is_file():
+        return
+    try:
         page = html_page.write_report(folder)
+    except files.Damaged as error:
+        console.print(f"the report was not drawn again: {error}", soft_wrap=True)
+    else:
         console.print(f"report  {page}", soft_wrap=True)
 
 

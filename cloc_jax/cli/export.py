@@ -1,5 +1,6 @@
 """Export: a trained run as a folder that others can use without the run."""
 
+import os
 import pathlib
 import shutil
 from collections.abc import Mapping
@@ -31,11 +32,11 @@ PLACES = {"data": ("root", "prepared", "csv"), "encoder": ("weights",)}
 def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
     """Writes the model of a trained run into a new folder, whole or not at all."""
     run = TrainedRun(config, folder)
-    decision = Decision.read(folder.decision, run.ranks)
+    decision = Decision.read(folder.decision, run.ranks, folder.mark)
     console.print(f"exporting for {', '.join(trained_run.PLATFORMS)}")
     program = trained_run.export_program(run)
-    part = target.with_name(f"{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of an export that was interrupted
+    # Only what this process made is removed.
+    part = target.with_name(f"{target.name}.{os.getpid()}{files.PART}")
     part.mkdir(parents=True)
     try:
         (part / folder_of.PROGRAM).write_bytes(program.artifact)
@@ -53,6 +54,12 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
         # Not under the seal: people may edit it.
         (part / folder_of.CARD).write_text(card, encoding="utf-8")
         part.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        raise FileExistsError(
+            f"--to={target} was made meanwhile and is left as it is; give another name."
+        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     size = sum(p.stat().st_size for p in target.iterdir()) / 2**20
@@ -97,8 +104,7 @@ def _about(
     """What the model is, for programs and as a card for people."""
     config, folder, data = run.config, run.folder, run.folder.read_dataset()
     results = read_results(folder) if folder.metrics.exists() else None
-    has_table = (folder.path / predictions.NAME).is_file()
-    found = predictions.read(folder.path, results) if results and has_table else {}
+    found = predictions.read(folder.path, results) if results else {}
     temperature = None
     tables: dict[str, SplitScores] = {}
     if results:

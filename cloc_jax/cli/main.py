@@ -98,6 +98,8 @@ def run_job(name: str, words: Sequence[str]) -> int:
         raise ValueError(
             f"unknown job {name!r}; use one of {', '.join(JOBS)}, or none to train."
         )
+    if any("\0" in word for word in words):
+        raise ValueError("a word of the command holds a NUL; leave it out.")
     if name == "train" and (late := [word for word in words if word in JOBS]):
         raise ValueError(f"the job comes first: python launch.py {late[0]} …")
     return JOBS[name](**command_line.read_words(JOBS[name], words))

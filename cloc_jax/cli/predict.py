@@ -35,9 +35,11 @@ def predict(
     the run has a saved decision, that chooses the rank.
     """
     images = _files(paths)
-    target = _target(folder, output)
+    target = pathlib.Path(output or folder.path / "predicted.csv")
+    _check_target(target, output)
     run = TrainedRun(config, folder)
-    ranks, decision = run.ranks, Decision.read(folder.decision, run.ranks)
+    ranks = run.ranks
+    decision = Decision.read(folder.decision, ranks, folder.mark)
     if decision:
         console.print(f"labels by {folder.decision}:", soft_wrap=True)
         for line in decision.describe():
@@ -53,10 +55,18 @@ def predict(
     if decision and decision.sets:
         columns[-1:-1] = SET
     table = [[row.get(column, "") for column in columns] for row in rows]
-    files.write_csv(target, [columns, *table])
+    while True:
+        # Several may predict at once: each gets a file of its own.
+        path = target if output else files.unused_path(target)
+        try:
+            with files.claimed(path):
+                files.write_csv(path, [columns, *table])
+            break
+        except FileExistsError:
+            _check_target(target, output)
     # Of many ranks, chances would not fit beside each other.
     _show(rows, [c for c in columns[:-1] if len(ranks) <= 10 or c[:2] != "p_"])
-    console.print(f"written to {target}", soft_wrap=True)
+    console.print(f"written to {path}", soft_wrap=True)
     return sum("error" in row for row in rows)
 
 
@@ -129,10 +139,9 @@ def _images_below(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
-    """Where the table goes: never over an existing file."""
-    target = pathlib.Path(output or files.unused_path(folder.path / "predicted.csv"))
-    if target.exists():
+def _check_target(target: pathlib.Path, output: str) -> None:
+    """OSError where the table cannot be written: never over an existing file."""
+    if output and target.exists():
         raise FileExistsError(
             f"--output={output} exists already; give another name or move it away."
         )
@@ -141,7 +150,6 @@ def _target(folder: folders.RunFolder, output: str) -> pathlib.Path:
             f"--output={output}: there is no folder {target.parent}; make it first."
         )
     errors.check_writable(target, "--output")
-    return target
 
 
 def _show(rows: list[dict[str, str]], columns: Sequence[str]) -> None:

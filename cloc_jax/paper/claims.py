@@ -232,16 +232,12 @@ def write_claims(folder: pathlib.Path, target: pathlib.Path) -> int:
 
 
 def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
-    plain = files.read_sealed(path, remedy=studies.REMEDY)
-    try:
-        if path.name != studies.KEPT:
-            plain = {"studies": [plain]}
-        for study in files.from_plain(studies.KeptStudies, plain).studies:
-            data = _data(study.dataset, study)
-            for evidence in study.evidence:
-                yield Row(evidence, data, study.seeds, (study.command,))
-    except ValueError as error:
-        raise files.Damaged(path, str(error), studies.REMEDY) from None
+    kind: Any = studies.KeptStudies if path.name == studies.KEPT else studies.Study
+    found = files.read_dataclass(kind, path, remedy=studies.REMEDY)
+    for study in getattr(found, "studies", (found,)):
+        data = _data(study.dataset, study)
+        for evidence in study.evidence:
+            yield Row(evidence, data, study.seeds, (study.command,))
 
 
 def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:

@@ -127,11 +127,7 @@ def is_summary(path: pathlib.Path) -> bool:
 
 def read_summary(path: pathlib.Path) -> TableSummary:
     """The summary in a file; Damaged where it is not one."""
-    plain = files.read_sealed(path, remedy=REMEDY)
-    try:
-        return files.from_plain(TableSummary, plain)
-    except ValueError as error:
-        raise files.Damaged(path, str(error), REMEDY) from None
+    return files.read_dataclass(TableSummary, path, remedy=REMEDY)
 
 
 def write_summaries(found: Iterable[TableSummary], folder: pathlib.Path) -> None:

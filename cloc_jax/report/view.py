@@ -34,6 +34,14 @@ from cloc_jax.scoring.results import (
     SplitScores,
 )
 
+# What the page shows of a study.
+STUDY = {
+    "sentence": str,
+    "notes": list[str],
+    "columns": list[str],
+    "rows": list[list[str]],
+    "command": str,
+}
 THUMBNAILS = "thumbnails.npz"  # written by `evaluation`
 NEAREST = 6  # images on each side of a boundary
 COLLAPSED = 0.02  # a margin below it asks for next to nothing
@@ -134,7 +142,7 @@ class View:
             folder,
             results,
             predictions.read(folder.path, results),
-            Decision.read(folder.decision, results.ranks),
+            Decision.read(folder.decision, results.ranks, folder.mark),
             folder.read_history(),
             read_thumbnails(folder.path / THUMBNAILS),
         )
@@ -270,7 +278,7 @@ class View:
         if not (place / name).is_file():
             return None
         remedy = "Move it away, or repeat the study."
-        study = files.read_sealed(place / name, remedy=remedy)
+        study = files.read_sealed(place / name, remedy=remedy, fields=STUDY)
         return study | {"picture": read_picture(place / drawing)}
 
     def settings(self) -> list[tuple[str, str, str]]:

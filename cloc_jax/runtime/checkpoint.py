@@ -5,6 +5,8 @@ arrays and a small record; each is sealed with checksums once it is whole, and c
 before it is used.
 """
 
+import errno
+import os
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from cloc_jax.runtime import errors, files, processes
 from cloc_jax.runtime.run_folder import REMEDY
 
 KEEP = 2  # the newest, and one before it in case the newest is damaged
+ENTRY = 4096  # bytes of an array in a checkpoint, besides its numbers; at most about
 BEFORE_IT = "Move it away, and --resume goes on from the checkpoint before it."
 
 
@@ -58,8 +61,9 @@ class Checkpoints:
     What a process was writing when it was killed is removed.
     """
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, owner: str = ""):
+        """`owner` is the mark of the run."""
+        self._folder, self._owner = folder, owner
         for path in folder.glob("*") if processes.is_first() else ():
             if path.name.isdecimal() and not has_model(path):
                 shutil.rmtree(path)
@@ -73,12 +77,14 @@ class Checkpoints:
             ),
         )
         if newest := self.latest():
-            files.check_folder(folder / str(newest), remedy=BEFORE_IT)
+            path = folder / str(newest)
+            files.check_folder(path, remedy=BEFORE_IT, owner=owner)
 
     def save(self, arrays: Any, record: dict[str, Any]) -> int:
         """Writes the next checkpoint and returns its number."""
         number = (self.latest() or 0) + 1
         plain = jax.tree.map(_without_keys, arrays)
+        _check_room(self._folder / str(number), plain)
         with errors.naming(self._folder / str(number)):
             self._manager.save(
                 number,
@@ -88,7 +94,7 @@ class Checkpoints:
                 ),
             )
         if processes.is_first():
-            files.seal_folder(self._folder / str(number))
+            files.seal_folder(self._folder / str(number), self._owner)
         return number
 
     def latest(self) -> int | None:
@@ -116,11 +122,23 @@ class Checkpoints:
 
 def save_model(folder: pathlib.Path, state: Any) -> None:
     """Writes one model; an earlier one of the same name gives way."""
+    plain = jax.tree.map(_without_keys, state)
+    _check_room(folder, plain)
     with errors.naming(folder), ocp.StandardCheckpointer() as checkpointer:
-        plain = jax.tree.map(_without_keys, state)
         checkpointer.save(folder.absolute(), plain, force=True)
     if processes.is_first():
         files.seal_folder(folder)
+
+
+def _check_room(path: pathlib.Path, arrays: Any) -> None:
+    """OSError where a disk has no room for what is to be written.
+
+    Amid writing, each thread of Orbax that finds it full would print a traceback.
+    """
+    place = next(p for p in path.absolute().parents if p.exists())
+    needed = sum(leaf.nbytes + ENTRY for leaf in jax.tree.leaves(arrays))
+    if shutil.disk_usage(place).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def has_model(folder: pathlib.Path) -> bool:

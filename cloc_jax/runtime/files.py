@@ -1,12 +1,14 @@
 """Files that are whole or not there, checked when they are read, and never too large.
 
 Ours are written beside their place, then renamed. A JSON file carries a checksum of
-itself under one more key, and is read as dataclasses, whose annotations it has to keep;
-a folder of arrays, once it is whole, gets a list of its files with their checksums.
+itself under one more key, with the mark of the run that it is of, and its fields have
+to be of their types; a folder of arrays, once it is whole, gets a list of its files
+with their checksums.
 `Damaged` names the file and what can be done about it. Files that a user names are
 opened only where they are regular ones, and unpacked up to a limit.
 """
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -21,7 +23,7 @@ import stat
 import types
 import typing
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cloc_jax.runtime import errors
@@ -71,6 +73,25 @@ def write_bytes(path: pathlib.Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def claimed(path: pathlib.Path) -> Iterator[None]:
+    """Makes a new file, for what is to be written; it goes where that fails.
+
+    FileExistsError where there is one: of several processes, one makes it.
+    """
+    path.touch(exist_ok=False)
+    try:
+        yield
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def is_part(path: pathlib.Path) -> bool:
+    """Whether a file is what `write_bytes` leaves where it is killed."""
+    return bool(re.search(rf"\.\d+\{PART}$", path.name)) and path.is_file()
+
+
 def write_text(path: pathlib.Path, text: str) -> None:
     """Writes UTF-8 text, replacing the file as a whole."""
     write_bytes(path, text.encode())
@@ -111,18 +132,27 @@ def unused_path(path: pathlib.Path) -> pathlib.Path:
 # --- JSON with a checksum ---
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with its checksum as the last entry."""
+def sealed(value: Mapping[str, Any], owner: str = "") -> dict[str, Any]:
+    """The object with its checksum, and the mark of its owner, as the last entry."""
     plain = {key: item for key, item in value.items() if key != KEY}
-    digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
-    return plain | {KEY: f"v1:{digest}"}
+    digest = hashlib.sha256((json.dumps(plain) + owner).encode()).hexdigest()[:32]
+    return plain | {KEY: ":".join(filter(None, ("v1", digest, owner)))}
 
 
-def unsealed(text: str | bytes) -> dict[str, Any]:
+def unsealed(text: str | bytes, owner: str | None = None) -> dict[str, Any]:
     """The object that a text holds, without its checksum.
 
-    ValueError says in a few words what is wrong with it.
+    ValueError says in a few words what is wrong with it: also that it has another
+    owner than the given one.
     """
+    value, found = _opened(text)
+    if owner not in (None, found):
+        raise ValueError("it is of another run")
+    return value
+
+
+def _opened(text: str | bytes) -> tuple[dict[str, Any], str]:
+    """The object that a text holds, and its owner."""
     try:
         value = json.loads(text)
     except UnicodeDecodeError:
@@ -132,36 +162,69 @@ def unsealed(text: str | bytes) -> dict[str, Any]:
         raise ValueError(problem) from None
     if not isinstance(value, dict):
         raise ValueError(f"it holds a {type(value).__name__}, not an object")
-    if value.get(KEY) != sealed(value)[KEY]:
+    seal = value.pop(KEY, "")
+    owner = str(seal).partition(":")[2].partition(":")[2]
+    if seal != sealed(value, owner)[KEY]:
         raise ValueError("it does not match its checksum")
-    del value[KEY]
-    return value
+    return value, owner
 
 
-def write_sealed(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+def write_sealed(path: pathlib.Path, value: Mapping[str, Any], owner: str = "") -> None:
     """Writes strict JSON with its checksum, replacing the file as a whole."""
-    write_json(path, sealed(value))
+    write_json(path, sealed(value, owner))
 
 
 def read_sealed(
-    path: pathlib.Path, *, remedy: str, fields: Collection[str] = ()
+    path: pathlib.Path,
+    *,
+    remedy: str,
+    fields: Mapping[str, Any] = types.MappingProxyType({}),
+    owner: str | None = None,
 ) -> dict[str, Any]:
     """What `write_sealed` wrote; Damaged where it is missing or not as it was written.
 
     Args:
+      path: of the file.
       remedy: a sentence that says what can be done about a damaged one.
-      fields: that it must have.
+      fields: that it must have, and their types, as `from_plain` knows them.
+      owner: whose it must be; None for anybody's.
     """
     try:
-        value = unsealed(path.read_bytes())
+        return check_fields(unsealed(read_regular(path), owner), fields)
     except FileNotFoundError:
         raise Damaged(path, "it is missing", remedy) from None
+    except NotRegularError:
+        raise
     except ValueError as error:
         raise Damaged(path, str(error), remedy) from None
-    missing = [field for field in fields if field not in value]
-    if missing:
-        raise Damaged(path, f"it lacks {', '.join(missing)}", remedy)
+
+
+def check_fields(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The object; ValueError where a field is missing or of another type."""
+    for name, annotation in fields.items():
+        if name not in value:
+            raise ValueError(f"it lacks {name}")
+        value[name] = _read(annotation, value[name], name)
     return value
+
+
+def read_dataclass(
+    kind: type[T], path: pathlib.Path, *, remedy: str, owner: str | None = None
+) -> T:
+    """The same as an instance of a dataclass, whose annotations it has to keep."""
+    plain = read_sealed(path, remedy=remedy, owner=owner)
+    try:
+        return from_plain(kind, plain)
+    except ValueError as error:
+        raise Damaged(path, str(error), remedy) from None
+
+
+def owner_of(path: pathlib.Path) -> str | None:
+    """The owner of a sealed file; None where it is missing, or as nobody sealed it."""
+    try:
+        return _opened(read_regular(path))[1]
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 # --- JSON as dataclasses ---
@@ -261,6 +324,7 @@ def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
     """The arrays of an .npz, whose parts have checksums; Damaged where one is wrong."""
     import numpy as np  # late: `launch.py --help` answers at once
 
+    check_regular(path)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
@@ -269,19 +333,22 @@ def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
         raise Damaged(path, problem, remedy) from None
 
 
-def seal_folder(folder: pathlib.Path) -> None:
+def seal_folder(folder: pathlib.Path, owner: str = "") -> None:
     """Writes the checksums of all files in a folder into it."""
     digests = {
         path.relative_to(folder).as_posix(): sha256(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != SEAL
     }
-    write_sealed(folder / SEAL, {"files": digests})
+    write_sealed(folder / SEAL, {"files": digests}, owner)
 
 
-def check_folder(folder: pathlib.Path, *, remedy: str) -> None:
-    """Damaged where a sealed folder is not as it was written."""
-    seal = read_sealed(folder / SEAL, remedy=remedy, fields=("files",))
+def check_folder(
+    folder: pathlib.Path, *, remedy: str, owner: str | None = None
+) -> None:
+    """Damaged where a sealed folder is not as it was written, or is not the owner's."""
+    fields = {"files": dict[str, str]}
+    seal = read_sealed(folder / SEAL, remedy=remedy, fields=fields, owner=owner)
     for name, digest in seal["files"].items():
         check_digest(folder / name, digest, remedy=remedy)
 
@@ -299,12 +366,7 @@ def read_regular(path: str | os.PathLike) -> bytes:
       NotRegularError: it is no regular file, or larger than READ_LIMIT.
       OSError: it cannot be opened.
     """
-    status = os.stat(path)  # before opening, which may have effects
-    if not stat.S_ISREG(status.st_mode):
-        raise NotRegularError(
-            f"{path}: it is a folder, a named pipe, a socket or a device, and only "
-            "regular files are read; remove or copy it."
-        )
+    status = check_regular(path)
     if status.st_size > READ_LIMIT:
         raise NotRegularError(
             f"{path}: the file has {status.st_size / MEBIBYTE:,.0f} MiB, more than the "
@@ -313,6 +375,17 @@ def read_regular(path: str | os.PathLike) -> bytes:
         )
     with open(path, "rb") as file:
         return file.read(READ_LIMIT)  # even where it grows meanwhile
+
+
+def check_regular(path: str | os.PathLike) -> os.stat_result:
+    """NotRegularError where a name does not stand for a regular file."""
+    status = os.stat(path)  # before opening, which may have effects
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(
+            f"{path}: it is a folder, a named pipe, a socket or a device, and only "
+            "regular files are read; remove or copy it."
+        )
+    return status
 
 
 def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:

@@ -18,8 +18,9 @@ decision.json      how `predict` chooses labels, where `decide` wrote one
 lock               who writes into the folder at the moment
 
 JSON files and rows of the history carry a checksum; stages/<name>/, trunk/<mark>/ and
-each checkpoint have a list of them, checksums.json. Everything is checked when it is
-read.
+each checkpoint have a list of them, checksums.json. All but failed.json and the frozen
+parts carry the run's mark, too, so that a file of another run is known as such.
+Everything is checked when it is read.
 
 The lock is the operating system's, on an open file, so a killed process leaves nothing
 that blocks. The file says who holds it, for the one that has to wait.
@@ -28,10 +29,12 @@ that blocks. The file says who holds it, for the one that has to wait.
 import contextlib
 import errno
 import io
+import itertools
 import json
 import os
 import pathlib
 import platform
+import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -44,6 +47,16 @@ LOCK = "lock"
 # What file systems without locks answer; there, nothing is locked.
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 _SHOWN = 3  # names of changed images of each kind
+# What is read of a row of the history.
+_ROW = {
+    "stage": str,
+    "epoch": int,
+    "seconds": float,
+    "train": dict[str, float | None],
+    "train_eval": dict[str, float | None],
+    "val": dict[str, float | None],
+    "readouts": dict[str, dict[str, float | None]],
+}
 
 
 class InUse(OSError):
@@ -63,6 +76,14 @@ class RunFolder:
         self.metrics = self.path / "metrics.json"
         self.decision = self.path / "decision.json"
         self.failed = self.path / "failed.json"
+
+    @property
+    def mark(self) -> str:
+        """What the run's files have in common, drawn as it began."""
+        mark = files.owner_of(self.config)
+        if mark is None and self.config.exists():
+            self.read_config()  # which says what is wrong with it
+        return mark or ""
 
     def trunk(self, mark: str = "") -> pathlib.Path | None:
         """Where the frozen parts with that mark lie, by default the run's own.
@@ -94,6 +115,8 @@ class RunFolder:
         if is_new:
             self.path.mkdir(parents=True, exist_ok=True)
         path = self.path.resolve() / LOCK
+        if path.exists():
+            files.check_regular(path)
         lock = filelock.FileLock(path, timeout=0, is_singleton=True, thread_local=False)
         try:
             lock.acquire()
@@ -143,15 +166,20 @@ class RunFolder:
         """Makes the folder for a new run; never touches an existing one."""
         self.check_new()
         self.path.mkdir(parents=True, exist_ok=True)
-        files.write_sealed(self.dataset, dataset)
+        mark = secrets.token_hex(8)
+        files.write_sealed(self.dataset, dataset, mark)
         # Last: a run is a folder with a config.
-        files.write_sealed(self.config, config)
+        files.write_sealed(self.config, config, mark)
 
     def _is_taken(self) -> bool:
         """Whether there is more than an interrupted or failed start leaves."""
-        ours = (self.path / LOCK, self.dataset, self.failed)
-        there = self.path.iterdir()
-        return any(p not in ours and p.suffix != files.PART for p in there)
+        for path in self.path.iterdir():
+            is_ours = (
+                path in (self.dataset, self.failed) and files.owner_of(path) is not None
+            )
+            if not (is_ours or path.name == LOCK or files.is_part(path)):
+                return True
+        return False
 
     def is_finished(self) -> bool:
         """Whether the run has results; Damaged where they cannot be read."""
@@ -188,7 +216,7 @@ class RunFolder:
         """Removes what a killed or failed process left. Needs the lock."""
         self.failed.unlink(missing_ok=True)
         for place in (self.path, self.path / "stages"):
-            for part in place.glob(f"*{files.PART}"):
+            for part in filter(files.is_part, place.glob("*")):
                 part.unlink()
 
     def read_config(self) -> dict[str, Any]:
@@ -205,7 +233,8 @@ class RunFolder:
         return files.read_sealed(
             self.dataset,
             remedy=f"Put back a copy, or start another run; {self.path} needs it.",
-            fields=("ranks", "images", "sha256"),
+            fields={"ranks": list[str], "images": dict[str, int], "sha256": str},
+            owner=self.mark,
         )
 
     def read_metrics(self) -> dict[str, Any]:
@@ -217,11 +246,18 @@ class RunFolder:
                 "command that started it and --resume, or `launch.py evaluate` it."
             )
         remedy = f"`launch.py evaluate --run={self.path}` makes it again."
-        return files.read_sealed(self.metrics, remedy=remedy, fields=("final",))
+        fields = {"final": dict[str, Any]}
+        return files.read_sealed(
+            self.metrics, remedy=remedy, fields=fields, owner=self.mark
+        )
 
     def write_metrics(self, results: Mapping[str, Any]) -> None:
         """Writes the results, with which the run is finished."""
-        files.write_sealed(self.metrics, results)
+        files.write_sealed(self.metrics, results, self.mark)
+
+    def write_decision(self, decision: Mapping[str, Any]) -> None:
+        """Writes how `predict` chooses labels."""
+        files.write_sealed(self.decision, decision, self.mark)
 
     def write_failure(self, sentence: str) -> None:
         """Notes why training or evaluation failed, until training goes on."""
@@ -232,45 +268,46 @@ class RunFolder:
         """Why training or evaluation failed; "" where it did not."""
         if not self.failed.is_file():
             return ""
-        failure = files.read_sealed(self.failed, remedy="Remove it.", fields=("error",))
-        return failure["error"]
+        fields = {"error": str}
+        return files.read_sealed(self.failed, remedy="Remove it.", fields=fields)[
+            "error"
+        ]
 
     def read_history(self) -> list[dict[str, Any]]:
         """The rows of all epochs so far."""
-        if not self.history.exists():
-            return []
-        lines = self.history.read_bytes().splitlines()
-        return [self._row(line, i) for i, line in enumerate(lines)]
+        return [row for _, row in self._rows()]
 
     def append_history(self, row: dict[str, Any]) -> None:
         """Adds the row of an epoch."""
         with errors.naming(self.history), self.history.open("a") as file:
-            file.write(json.dumps(files.sealed(row)) + "\n")
+            file.write(json.dumps(files.sealed(row, self.mark)) + "\n")
 
     def cut_history(self, rows: int) -> int:
         """Drops what was written after the checkpoint that a run resumes from.
 
         Returns how many rows are left: fewer, where the file was removed.
         """
-        if not self.history.exists():
-            return 0
         # What a killed process wrote half of lies behind them.
-        lines = self.history.read_bytes().splitlines(keepends=True)[:rows]
-        for i, line in enumerate(lines):
-            self._row(line, i)
-        files.write_bytes(self.history, b"".join(lines))
+        lines = [line for line, _ in itertools.islice(self._rows(), rows)]
+        if self.history.exists():
+            files.write_bytes(self.history, b"".join(lines))
         return len(lines)
 
-    def _row(self, line: bytes, index: int) -> dict[str, Any]:
-        try:
-            return files.unsealed(line)
-        except ValueError as error:
-            raise files.Damaged(
-                self.history,
-                f"row {index + 1}: {error}",
-                "Put back a copy, or move it away: the run goes on without the curves "
-                "of the epochs before.",
-            ) from None
+    def _rows(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The lines of the history, and what each holds."""
+        if not self.history.exists():
+            return
+        lines, mark = files.read_regular(self.history).splitlines(True), self.mark
+        for number, line in enumerate(lines, 1):
+            try:
+                yield line, files.check_fields(files.unsealed(line, mark), _ROW)
+            except ValueError as error:
+                raise files.Damaged(
+                    self.history,
+                    f"row {number}: {error}",
+                    "Put back a copy, or move it away: the run goes on without the "
+                    "curves of the epochs before.",
+                ) from None
 
     def read_stage(self, name: str) -> dict[str, Any]:
         """How a stage ended; Damaged where what it left is not as it was written."""
@@ -281,8 +318,13 @@ class RunFolder:
                 "evaluate yet. Continue it with the command that started it and "
                 "--resume."
             )
-        summary = files.read_sealed(path, remedy=REMEDY, fields=("name", "seconds"))
-        for file, digest in summary.pop("files", {}).items():
+        summary = files.read_sealed(
+            path,
+            remedy=REMEDY,
+            fields={"name": str, "seconds": float, "files": dict[str, str]},
+            owner=self.mark,
+        )
+        for file, digest in summary.pop("files").items():
             files.check_digest(path.parent / file, digest, remedy=REMEDY)
         return summary
 
@@ -321,7 +363,8 @@ class RunFolder:
             for file in written
             if file.is_file()
         }
-        files.write_sealed(path, {"name": name, **ended, "files": digests})
+        value = {"name": name, **ended, "files": digests}
+        files.write_sealed(path, value, self.mark)
 
 
 def _write_holder(path: pathlib.Path, job: str) -> None:
@@ -376,16 +419,23 @@ def _settings_used(config: Mapping[str, Any]) -> dict[str, Any]:
     return flatten(tree)
 
 
-def changed_images(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def changed_images(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, is_of_files: bool = False
+) -> str:
     """What changed between two descriptions of a dataset, in words; "" for nothing.
 
     A description has `sha256`, of names and labels in their order, `images`, the number
     in each split, and `content`, a digest of each file by split and name, which is
-    empty for drawn images.
+    empty for drawn images. With `is_of_files`, splits, labels and the choice of files
+    may differ.
     """
     old, new = _digests(before), _digests(now)
-    parts = (
-        _some([n for n in old if new.get(n, old[n]) != old[n]], "with other content"),
+    parts = [
+        _some([n for n in old if new.get(n, old[n]) != old[n]], "with other content")
+    ]
+    if is_of_files:
+        return parts[0]
+    parts += (
         _some(old.keys() - new.keys(), "missing"),
         _some(new.keys() - old.keys(), "new"),
     )

@@ -211,12 +211,16 @@ class Decision:
         return files.to_plain(self)
 
     @classmethod
-    def read(cls, path: pathlib.Path, ranks: Sequence[str]) -> "Decision | None":
-        """The decision that a file holds; None where there is no such file."""
+    def read(
+        cls, path: pathlib.Path, ranks: Sequence[str], owner: str | None = None
+    ) -> "Decision | None":
+        """The decision that a file holds; None where there is no such file.
+
+        Damaged where it is not as `decide` wrote it for the owner, a run's mark.
+        """
         if not path.exists():
             return None
-        plain = files.read_sealed(path, remedy=_AGAIN)
-        decision = files.from_plain(cls, plain)
+        decision = files.read_dataclass(cls, path, remedy=_AGAIN, owner=owner)
         if decision.ranks != tuple(ranks):
             raise ValueError(
                 f"{path} is about the ranks {', '.join(decision.ranks)}, but the run "

@@ -100,9 +100,12 @@ def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
     files.check_digest(path, results.files.get(NAME, ""), remedy=remedy)
     place = {rank: i for i, rank in enumerate(results.ranks)}
     rows: dict[str, list[dict[str, str]]] = {}
-    for row in files.read_csv(path):
-        rows.setdefault(row["split"], []).append(row)
-    return {split: _read_split(own, place) for split, own in rows.items()}
+    try:
+        for row in files.read_csv(path):
+            rows.setdefault(row["split"], []).append(row)
+        return {split: _read_split(own, place) for split, own in rows.items()}
+    except (KeyError, ValueError):
+        raise files.Damaged(path, "it has other ranks or columns", remedy) from None
 
 
 def _read_split(

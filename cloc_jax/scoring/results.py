@@ -186,7 +186,11 @@ def read_results(folder: RunFolder) -> RunResults:
     """The results of a finished run; Damaged where they are not as written."""
     plain = folder.read_metrics()
     try:
-        return RunResults.from_json(plain)
+        found = RunResults.from_json(plain)
+        for split in ("val", "test"):
+            if split not in found.final:
+                raise ValueError(f"final.{split} is missing")
+        return found
     except ValueError as error:
         remedy = f"`launch.py evaluate --run={folder.path}` makes it again."
         raise Damaged(folder.metrics, str(error), remedy) from None

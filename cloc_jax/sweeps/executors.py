@@ -362,6 +362,8 @@ def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
     carried = {k: v for k, v in os.environ.items() if CARRIED.match(k)}
     given: dict[str, Any] = {
         "num_cpus": 1,
+        "num_gpus": 0,
+        "resources": {},
         "max_retries": options.retries,
         "retry_exceptions": [Died],
         "runtime_env": {"env_vars": carried | {"PYTHONPATH": PACKAGE}},
@@ -376,6 +378,16 @@ def train_on_ray(works: Sequence[Work], options: Options) -> dict[str, str]:
         raise ValueError(
             f"--option is {settings}, which Ray does not take: {error}"
         ) from None
+    given |= settings
+    needed = {"CPU": given["num_cpus"], "GPU": given["num_gpus"], **given["resources"]}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(n.get(k, 0) >= v for k, v in needed.items()) for n in nodes):
+        asked = ", ".join(f"{k}={v:g}" for k, v in needed.items() if v)
+        console.print(
+            f"no machine of the Ray cluster has {asked}: runs wait until one joins; "
+            "Ctrl-C ends this",
+            soft_wrap=True,
+        )
     waiting, busy = list(works), dict[Any, str]()
     lost: dict[str, str] = {}
     try:

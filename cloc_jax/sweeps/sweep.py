@@ -19,11 +19,11 @@ from ml_collections import ConfigDict
 from ml_collections.config_flags import config_path
 from rich.table import Table
 
-from cloc_jax.config import check_settings
+from cloc_jax.config import check_settings, saved_config
 from cloc_jax.data import datasets
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.run_folder import RunFolder, changed_images
 from cloc_jax.scoring import results
 from cloc_jax.scoring.results import Spread, Summary, SummaryCell, SummaryRun
 from cloc_jax.sweeps import choice, executors
@@ -125,8 +125,11 @@ def plan_runs(
     return plans
 
 
-def check_plans(plans: Sequence[Plan]) -> None:
-    """ValueError where one of the runs could not be trained as it is set."""
+def check_plans(plans: Sequence[Plan], finished: Mapping[str, RunFolder]) -> None:
+    """ValueError where one of the runs could not be trained as it is set.
+
+    Also where its images are not those of a finished run, given by settings of data.
+    """
     from cloc_jax.runtime import sharding  # late: it loads JAX
     from cloc_jax.training import assembly, encoder
 
@@ -141,8 +144,36 @@ def check_plans(plans: Sequence[Plan]) -> None:
             dataset = assembly.build_dataset(config)
             parts = assembly.check(encoder.resolve(config), dataset)
             sharding.check_batch(config.train.batch_size, parts.mesh)
+            if run := finished.get(plan.config.data.to_json(sort_keys=True)):
+                run.check_images(parts.describe())
         except ValueError as error:
             raise ValueError(f"run {plan.name}: {error}") from None
+
+
+def check_images(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
+    """ValueError where finished runs on the same data were trained on other images.
+
+    Labels and splits are compared, too, where settings of data are the same.
+    """
+    seen: dict[Any, RunFolder] = {}
+    for plan in plans:
+        run, data = RunFolder(folder / plan.name), plan.config.data
+        if not is_finished(folder, plan):
+            continue
+        place, settings = (data.name, data.root, data.csv), data.to_json(sort_keys=True)
+        other = seen.get(settings) or seen.get(place, run)
+        changes = changed_images(
+            other.read_dataset(),
+            run.read_dataset(),
+            is_of_files=settings not in seen,
+        )
+        if changes:
+            raise ValueError(
+                f"{run.path} was trained on other images than {other.path}, so there "
+                f"is no summary of both: {changes}. Restore the images and move away "
+                "the runs that were trained on others, or give another --run folder."
+            )
+        seen |= {place: seen.get(place, run), settings: other}
 
 
 def run_name(setting: str, seed: int, fold: int | None = None) -> str:
@@ -217,8 +248,15 @@ def train_runs(
     """
     executors.check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]
+    check_images(folder, plans)
     if options.is_in_process and not is_open:
-        check_plans(waiting)  # before anything is made; commands check their own runs
+        finished = {
+            plan.config.data.to_json(sort_keys=True): RunFolder(folder / plan.name)
+            for plan in plans
+            if plan not in waiting
+        }
+        # Before anything is made; commands check their own runs.
+        check_plans(waiting, finished)
     list_runs(folder, plans, is_open=is_open)
     if len(waiting) < len(plans):
         console.print(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
@@ -226,6 +264,7 @@ def train_runs(
         RunFolder(folder / plan.name).failed.unlink(missing_ok=True)  # tried again
     lost = executors.train(waiting, folder, options) if waiting else {}
     failed = {}
+    check_images(folder, plans)
     for plan in waiting:
         run = RunFolder(folder / plan.name)
         if is_finished(folder, plan):
@@ -250,15 +289,16 @@ def list_runs(
     path, names = folder / LISTED, {plan.name for plan in plans}
     if path.exists():
         remedy = "Put back a copy, or move it away: this command then writes it anew."
-        listed = files.read_sealed(path, remedy=remedy, fields=("runs",))["runs"]
-        before = {run["name"] for run in listed} - names
+        fields = {"runs": list[dict[str, Any]]}
+        listed = files.read_sealed(path, remedy=remedy, fields=fields)["runs"]
+        before = {str(run.get("name")) for run in listed} - names
         if before and not is_open:
             raise FileExistsError(
                 f"{folder} holds another sweep, with runs such as {min(before)}; give "
                 "this one another --run folder."
             )
     elif folder.exists():
-        there = {p.name for p in folder.iterdir() if p.suffix != files.PART}
+        there = {p.name for p in folder.iterdir() if not files.is_part(p)}
         if there - BESIDE and there.isdisjoint(names):
             raise FileExistsError(
                 f"{folder} holds files that are not a sweep; give another --run folder."
@@ -266,17 +306,29 @@ def list_runs(
     for plan in plans:
         check_same(folder, plan)
     folder.mkdir(parents=True, exist_ok=True)
-    if not is_open or not path.exists():
-        runs = [] if is_open else [{"name": p.name, **p.overrides} for p in plans]
-        files.write_sealed(path, {"runs": runs})
+    if is_open and path.exists():
+        return
+    runs = [] if is_open else [{"name": p.name, **p.overrides} for p in plans]
+    try:
+        with contextlib.nullcontext() if path.exists() else files.claimed(path):
+            files.write_sealed(path, {"runs": runs})
+    except FileExistsError:
+        raise FileExistsError(
+            f"another command began with {folder} at the same moment; repeat this one, "
+            "which goes on with its runs or says that they are others."
+        ) from None
 
 
 def check_same(folder: pathlib.Path, plan: Plan) -> None:
-    """ValueError where the run that lies there was made with other settings."""
+    """ValueError where the run that lies there was made with other settings.
+
+    FileExistsError where something lies there that is no run.
+    """
     run = RunFolder(folder / plan.name)
     if not run.config.exists():
+        run.check_new()
         return
-    before, now = run.read_config(), plan.config.to_dict()
+    before, now = saved_config(run.read_config()).to_dict(), plan.config.to_dict()
     for field in RESOLVED:
         now["encoder"][field] = now["encoder"][field] or before["encoder"][field]
     run.check_settings(before, now)

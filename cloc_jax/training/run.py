@@ -51,7 +51,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     encoder.keep_trunk(parts.trunk, folder)
     _announce(config, parts, parts.dataset.notes[len(dataset.notes) :])
     had_checkpoints = folder.checkpoints.is_dir()
-    checkpoints = checkpoint.Checkpoints(folder.checkpoints)
+    checkpoints = checkpoint.Checkpoints(folder.checkpoints, folder.mark)
     with contextlib.closing(checkpoints):
         record = None
         if checkpoints.latest():

@@ -2,13 +2,14 @@
 
     python tests/chaos/run.py --faults=100
 
-Faults are SIGKILL, SIGTERM and SIGINT at any moment, a disk that is full for a while
-(a limit on the size of files, which fails in the same places), and a bit that flips in
-some file of the run or of the prepared images between two starts. A start may meet a
-flipped bit and a signal. After each, the same command goes on with --resume. A run must
-end with the results of the undisturbed one, or stop with one sentence that names the
-damaged file; with that file put back it must go on. A different result, a traceback, or
-any other way to end is a failure.
+Faults are SIGKILL, SIGTERM and SIGINT at any moment, a limit on the size of files, a
+disk that is full for a while (a tmpfs, where this process may mount one), and a bit
+that flips in some file of the run or of the prepared images between two starts. A start
+may meet a flipped bit and a signal. After each, the same command goes on with --resume.
+A run must end with the results of the undisturbed one, or stop with one sentence that
+names the damaged file; with that file put back it must go on. Then the jobs that work
+with a finished run meet a fault each, and have to end well without one. A different
+result, a traceback, or any other way to end is a failure.
 
 Processes are forked from one that has imported everything, which saves much time.
 """
@@ -22,6 +23,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -34,7 +36,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import miniatures  # noqa: E402
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-KINDS = (*SIGNALS, "full", "flip")
+KINDS = (*SIGNALS, "limit", "full", "flip")
+DISK = 64 * 2**20  # bytes of the tmpfs
 LIMITS = (2_000, 800_000)  # bytes: from config.json to the report
 FLIPS = 0.7  # share of starts before which a bit flips
 TIMES = ("seconds", "files", "integrity")  # of metrics.json, not compared
@@ -60,7 +63,10 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         chaos = Chaos(pathlib.Path(place).resolve(), arguments.seed, arguments.method)
-        failures = chaos.run(arguments.faults)
+        try:
+            failures = chaos.run(arguments.faults)
+        finally:
+            subprocess.run(["umount", "-l", chaos.disk], stderr=subprocess.DEVNULL)
     return 1 if failures else 0
 
 
@@ -71,10 +77,18 @@ class Chaos:
         self.place, self.rng, self.method = place, random.Random(seed), method
         self.counts: collections.Counter[str] = collections.Counter()
         self.seconds = 0.0  # that a whole start takes
+        self.disk = place / "disk"
+        self.disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", self.disk]
+        self.full = ["limit"]
+        if subprocess.run(mount, stderr=subprocess.DEVNULL).returncode:
+            print("no disk can be mounted here, so none is full", flush=True)
+        else:
+            self.full.append("full")
         miniatures.folder(place / "images", (16, 16, 16))
         os.environ |= {"XDG_CACHE_HOME": str(place / "cache"), "XLA_FLAGS": ""}
         import_everything()
-        self.undisturbed = self.result_of(self.place / "undisturbed")
+        self.undisturbed = self.result_of(self.disk / "undisturbed")
 
     def run(self, faults: int) -> int:
         """Trains until so many faults have hit; returns the number of failures."""
@@ -82,12 +96,12 @@ class Chaos:
         while sum(self.counts[kind] for kind in KINDS) < faults:
             number += 1
             try:
-                self.disturb(self.place / f"run-{number}", faults)
+                self.disturb(self.disk / f"run-{number}", faults)
             except Failure as failure:
                 failures += 1
                 print(f"FAILURE in run {number}: {failure}", flush=True)
             else:
-                shutil.rmtree(self.place / f"run-{number}")
+                shutil.rmtree(self.disk / f"run-{number}")
             print(f"  so far: {dict(self.counts)}", flush=True)
         counts = ", ".join(f"{name} {n}" for name, n in sorted(self.counts.items()))
         print(f"{faults} faults in {number} runs, {failures} failures: {counts}")
@@ -95,7 +109,7 @@ class Chaos:
 
     def result_of(self, run: pathlib.Path):
         """What an undisturbed start leaves."""
-        ended = self.start(run)
+        ended = self.train(run)
         if ended.code:
             raise Failure(f"an undisturbed run ended with {ended.code}: {ended.text}")
         return results(run)
@@ -111,27 +125,47 @@ class Chaos:
                 flipped = self.flip(run)
                 self.counts["flip"] += flipped is not None
             # With a full disk besides, nobody could tell what a sentence is about.
-            kinds = (*SIGNALS, "") if flipped else (*SIGNALS, "full", "")
+            kinds = (*SIGNALS, "") if flipped else (*SIGNALS, *self.full, "")
             kind = "" if is_last else self.rng.choice(kinds)
-            ended = self.start(run, kind)
-            if ended.was_hit:
-                self.counts[kind] += 1
+            ended = self.train(run, kind)
             try:
                 self.check(ended, kind, flipped)
             except Failure:
                 if flipped:  # the runs after this one have nothing to do with it
                     put_back(*flipped)
                 raise
-            if ended.code == 2 and kind != "full" and flipped:
+            if ended.code == 2 and kind not in self.full and flipped:
                 put_back(*flipped)
                 self.counts["stopped by a sentence, then went on"] += 1
                 flipped = None
             if ended.code == 0:
                 break
+        if flipped:
+            put_back(*flipped)
+        self.disturb_jobs(run)
         found = results(run)
         if found != self.undisturbed:
             raise Failure(f"another result: {found}, not {self.undisturbed}")
         self.counts["runs equal to the undisturbed one"] += 1
+
+    def disturb_jobs(self, run: pathlib.Path) -> None:
+        """Lets a fault hit each job that works with a finished run; then none."""
+        jobs = {
+            "evaluate": [],
+            "decide": ["--boundary=0|1", "--max-missed=0.1"],
+            "report": [],
+            "predict": [str(self.place / "images" / "0")],
+            "export": [],
+        }
+        for job, more in jobs.items():
+            for kind in (self.rng.choice((*SIGNALS, *self.full)), ""):
+                words = [job, f"--run={run}", *more]
+                if job == "export":
+                    words.append(f"--to={run}-exported-{kind or 'whole'}")
+                ended = self.start(words, kind)
+                self.check(ended, kind, None)
+            shutil.rmtree(f"{run}-exported-whole", ignore_errors=True)
+            self.counts[f"{job} went on"] += 1
 
     def check(self, ended: Ended, kind: str, flipped) -> None:
         """Failure where a start ended in a way that it may not."""
@@ -147,7 +181,7 @@ class Chaos:
         lines = [x for x in ended.text.splitlines() if x.startswith("error: ")]
         if ended.code != 2 or len(lines) != 1:
             raise Failure(f"after {after}: {ended.code}, {ended.text}")
-        if kind == "full" and ("--resume" in lines[0] or "prepared" in lines[0]):
+        if kind in self.full and ("--resume" in lines[0] or "prepared" in lines[0]):
             self.counts["one sentence about the disk"] += 1
             return
         if flipped is None or not names(lines[0], flipped[0]):
@@ -170,12 +204,25 @@ class Chaos:
         print(f"  flipped bit {bit} of byte {place} of {path}", flush=True)
         return path, before
 
-    def start(self, run: pathlib.Path, kind: str = "") -> Ended:
+    def train(self, run: pathlib.Path, kind: str = "") -> Ended:
         """Starts training, new or again, and lets a fault hit it."""
-        words = [*self.words(), f"--run={run}"]
         is_new = not (run / "config.json").exists()
-        words += [] if is_new else ["--resume"]
-        limit = self.rng.randint(*LIMITS) if kind == "full" else 0
+        started = time.monotonic()
+        resume = [] if is_new else ["--resume"]
+        ended = self.start([*self.words(), f"--run={run}", *resume], kind)
+        if is_new and ended.code == 0:  # machines are busy at times
+            self.seconds = time.monotonic() - started
+        return ended
+
+    def start(self, words: list[str], kind: str) -> Ended:
+        """Starts a command and lets a fault hit it."""
+        room = self.rng.randint(*LIMITS)
+        limit = room if kind == "limit" else 0
+        filler = self.disk / "filler"
+        if kind == "full":
+            with filler.open("wb") as file:
+                free = shutil.disk_usage(self.disk).free
+                os.posix_fallocate(file.fileno(), 0, max(1, free - room))
         read, write = os.pipe()
         child = os.fork()
         if not child:
@@ -185,20 +232,20 @@ class Chaos:
         said: list[bytes] = []
         reader = threading.Thread(target=lambda: said.extend(iter_pipe(read)))
         reader.start()
-        was_hit, started = False, time.monotonic()
+        was_hit = False
         if kind in SIGNALS:
             was_hit = not ends_within(child, self.rng.uniform(0.02, 1) * self.seconds)
             if was_hit:
                 os.kill(child, getattr(signal, kind))
         code = wait(child)
         reader.join()
-        if is_new and code == 0:  # machines are busy at times
-            self.seconds = time.monotonic() - started
+        filler.unlink(missing_ok=True)
         text = b"".join(said).decode(errors="replace")
-        was_hit = was_hit or (kind == "full" and code == 2)
-        print(
-            f"{kind or 'none':8} {'hit' if was_hit else '':4} exit {code}", flush=True
-        )
+        was_hit = was_hit or (kind in self.full and code == 2)
+        if was_hit:
+            self.counts[kind] += 1
+        hit = "hit" if was_hit else ""
+        print(f"{kind or 'none':8} {hit:4} exit {code}: {words[0]}", flush=True)
         return Ended(code, text, was_hit)
 
     def words(self) -> list[str]:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from cloc_jax.cli import check, main
 from cloc_jax.data.drawn_knees import Knees
+from cloc_jax.runtime import files
 from configs import folder, idrid, quickstart, retinamnist
 
 SHARED = pathlib.Path(os.environ.get("CLOC_SHARED") or "missing") / "data"
@@ -50,6 +51,15 @@ def checked(config, tmp_path):
     return code, json.loads((tmp_path / "out" / "check.json").read_text())
 
 
+@pytest.mark.parametrize("name", ["check.json", "odd.png"])
+def test_files_of_others_are_left_alone(tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text('{"mine": 1}')
+    with pytest.raises(FileExistsError, match=f"{name} was not made by a check"):
+        check.check(config_of(tmp_path), tmp_path / "out")
+    assert (tmp_path / "out" / name).read_text() == '{"mine": 1}'
+
+
 def names(group):
     return [pathlib.PurePosixPath(image["id"]).name for image in group["images"]]
 
@@ -58,6 +68,7 @@ def test_clean_images_pass_and_leave_no_picture(tmp_path, capsys):
     root = drawn(tmp_path / "data")
     config = config_of(root, **{"data.group_pattern": r"^(\d+)"})
     (tmp_path / "out").mkdir()
+    files.write_sealed(tmp_path / "out" / "check.json", {})  # of an earlier check
     (tmp_path / "out" / "odd.png").write_text("of an earlier check")
     code, found = checked(config, tmp_path)
     assert code == 0 and found["findings"] == []

@@ -1,5 +1,7 @@
 """Flags and settings: from the signatures of jobs, and from files and words."""
 
+import os
+
 import pytest
 from launching import ROOT
 
@@ -97,6 +99,9 @@ def test_a_shipped_configuration_is_found_from_anywhere(tmp_path, monkeypatch):
     [
         ("", "has no attribute 'get_config'"),
         ("def get_config():\n    return x", "name 'x' is not defined"),
+        ("raise UnicodeError('mine')", "mine"),
+        ("raise SystemExit(3)", "3"),
+        ("def get_config():\n    return 5", "its get_config gives no ConfigDict"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
@@ -106,12 +111,23 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path, text, message):
         load_config(str(file))
 
 
+@pytest.mark.parametrize("name", ["pipe.py", "pipe.json"])
+def test_a_pipe_is_no_configuration_file(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name}: it is a folder, a named pipe"):
+        load_config(str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
         (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
+        (["train", ""], "unrecognized arguments: an empty word."),
+        (["--run=a\0b"], "holds a NUL"),
+        (["--config.mesh.shape=('a','b')"], "mesh.shape is ('a', 'b'); it is two"),
+        (["--config.data.critical=(None,)"], "data.critical is (None,); it names"),
         (["fly"], "unknown job 'fly'; use one of train, "),
         (["--resume", "show"], "the job comes first: python launch.py show"),
         (

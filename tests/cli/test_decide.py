@@ -1,6 +1,7 @@
 """The job `decide`, on run folders written by hand and through launch.py."""
 
 import pytest
+from damage import flip
 from finished_runs import change_results, finished_run
 from launching import launched, stand_ins
 
@@ -57,6 +58,17 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     assert decide.decide(run, boundaries=["1|2"], max_missed=[0.05]) == decision
     assert "kept as" not in capsys.readouterr().out  # the same decision again
     assert not (run.path / "decision-2.json").exists()
+
+
+def test_a_damaged_picture_does_not_undo_a_decision(tmp_path, capsys):
+    run = finished_run(tmp_path / "run")
+    (run.path / "report.html").touch()
+    flip(run.path / "confusion.png", 40)
+    decision = decide.decide(run, max_missed=[0.05])
+    assert decision == Decision.read(run.decision, run.read_metrics()["ranks"])
+    said = capsys.readouterr().out
+    assert "confusion.png is damaged: it is no picture" in said.replace("\n", " ")
+    assert "the report was not drawn again" in said and "`predict` now goes by" in said
 
 
 def test_what_is_printed_is_what_happens_on_test(run, capsys):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from damage import flip
 from exported_runs import untrained_run
+from finished_runs import finished_run
 from launching import TINY, launched, run_code
 from safetensors import safe_open
 from tiny_runs import SMALL_METHODS, tiny
@@ -18,8 +19,9 @@ from tiny_runs import SMALL_METHODS, tiny
 import cloc_jax
 from cloc_jax.cli import export, main
 from cloc_jax.data import drawn_knees
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, exported_model
-from cloc_jax.training import trained_run
+from cloc_jax.training import assembly, trained_run
 from cloc_jax.training.trained_run import TrainedRun
 
 IMAGES = drawn_knees.Knees(9, start=10_000, seed=3, size=(24, 24))
@@ -173,6 +175,42 @@ def test_frozen_parts_are_handed_over_too(changes, tmp_path):
         if "encoder.trainable_from" in changes
         else {"stem", "layer1", "layer2", "layer3", "layer4"}
     )
+
+
+def test_only_what_it_made_is_removed(handed_over, tmp_path, monkeypatch):
+    """Neither what looks like a part nor what another export made meanwhile."""
+    config, folder, _ = handed_over
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "notes.txt").write_text("mine")
+
+    def program_of(run):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "model.jax").write_text("of another")
+        return trained_run.Program(b"", {}, {}, ())
+
+    monkeypatch.setattr(trained_run, "export_program", program_of)
+    with pytest.raises(FileExistsError, match="out was made meanwhile"):
+        export.export(config, folder, tmp_path / "out")
+    found = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*")]
+    assert sorted(found) == ["out.part", "out.part/notes.txt", "out/model.jax"]
+
+
+def test_an_export_needs_the_predictions_of_the_results(handed_over, tmp_path):
+    config, folder, _ = handed_over
+    copy = RunFolder(shutil.copytree(folder.path, tmp_path / "run"))
+    drawn = finished_run(tmp_path / "drawn", ranks=list("01234"), count=30)
+    copy.write_metrics(drawn.read_metrics())
+    table = copy.path / "predictions.csv"
+    shutil.copy(drawn.path / table.name, table)
+    run, program = TrainedRun(config, copy), trained_run.Program(b"", {}, {}, ())
+    image = assembly.network_input(config)._asdict()
+    assert export._about(run, program, None, image)[0]["temperature"] > 1
+    flip(table, 400)
+    with pytest.raises(ValueError, match="predictions.csv is damaged: it does not"):
+        export._about(run, program, None, image)
+    table.unlink()
+    with pytest.raises(ValueError, match="predictions.csv is damaged: it is missing"):
+        export._about(run, program, None, image)
 
 
 def test_mistakes_answer_at_once(capsys, handed_over):

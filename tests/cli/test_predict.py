@@ -50,7 +50,33 @@ def grade(monkeypatch):
             rows = {row["file"]: row for row in csv.DictReader(file)}
         return failed, rows
 
+    run.config = config
     return run
+
+
+@pytest.mark.parametrize("output", ["", "out.csv"])
+def test_a_table_that_another_wrote_meanwhile_is_left_alone(
+    grade, tmp_path, monkeypatch, output
+):
+    place = tmp_path / "run"
+    other = place / (output or "predicted.csv")
+    first = Stub.predict
+
+    def predict_late(*arguments, **options):
+        other.write_text("of another")
+        return first(*arguments, **options)
+
+    monkeypatch.setattr(Stub, "predict", predict_late)
+    place.mkdir()
+    given = str(other) if output else ""
+    arguments = (grade.config, RunFolder(place), [str(images(tmp_path, 2))], given)
+    if output:
+        with pytest.raises(FileExistsError, match="out.csv exists already"):
+            predict.predict(*arguments)
+    else:
+        assert predict.predict(*arguments) == 0
+        assert "1.png,b," in (place / "predicted-2.csv").read_text()
+    assert other.read_text() == "of another"
 
 
 def images(place, count=5):
@@ -134,16 +160,6 @@ def test_names_that_are_no_text_keep_their_bytes(
     assert b"caf\\xe9.png" in printed and b"\xe9" not in printed
     assert b"\\x1b]0;owned\\x07.png" in printed
     assert b"\x1b" not in printed and b"\x07" not in printed
-
-
-def test_predictions_never_replace_a_file(tmp_path):
-    run = RunFolder(tmp_path)
-    for name in ("predicted.csv", "predicted-2.csv"):
-        target = predict._target(run, "")
-        assert target == tmp_path / name
-        target.touch()
-    with pytest.raises(FileExistsError, match="give another name"):
-        predict._target(run, str(target))
 
 
 def test_a_full_disk_leaves_no_table(grade, tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import safetensors.numpy
 from finished_runs import finished_run
 from PIL import Image
 
-from cloc_jax.runtime import files
 from cloc_jax.scoring.decisions import Decision
 
 RANKS = ("0", "1", "2")
@@ -100,4 +99,4 @@ def write_run(path: pathlib.Path) -> None:
     ended = {"epochs": 3, "steps": 9, "stop_rule": "epochs", "seconds": 1.0}
     run.write_stage("fit", ended, {"bank": np.eye(3, dtype=np.float32)})
     decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
-    files.write_sealed(run.decision, decision.to_json())
+    run.write_decision(decision.to_json())

@@ -231,7 +231,7 @@ def test_no_other_file_is_written_over(tmp_path):
     [
         ("collapse", lambda text: text[:100], "it is not valid JSON"),
         ("collapse", lambda text: text.replace(": 3", ": 4"), "its checksum"),
-        ("collapse", lambda _: sealed("{}"), "studies[0].command is missing"),
+        ("collapse", lambda _: sealed("{}"), "command is missing"),
         ("koa-frozen", lambda text: text.replace(": 60", ": 61"), "its checksum"),
         ("koa-frozen", lambda _: sealed("{}"), "dataset is missing"),
     ],

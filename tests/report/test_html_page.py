@@ -246,6 +246,9 @@ def test_studies_are_shown(tmp_path, name):
     assert STUDY["sentence"] in page.text and STUDY["command"] in page.text
     assert page.row("learned", 3)[1] == STUDY["rows"][0]
     assert page.row("0.5", 3)[1] == STUDY["rows"][1]
+    files.write_sealed(place / f"{name}.json", STUDY | {"rows": [5]})
+    with pytest.raises(files.Damaged, match=r"rows\[0\] is 5, not a list"):
+        html_page.write_report(folder)
 
 
 def test_without_a_study_the_page_says_how_to_make_it(page, tmp_path):
@@ -258,7 +261,7 @@ def test_without_a_study_the_page_says_how_to_make_it(page, tmp_path):
 def test_the_saved_decision_is_said(tmp_path):
     folder = make_run(tmp_path / "run", list("012"))
     decision = decisions.Decision(("0", "1", "2"), costs={"0|1": (5.0, 1.0)})
-    files.write_sealed(folder.decision, decision.to_json())
+    folder.write_decision(decision.to_json())
     assert "at 0|1 a missed image costs 5" in read_page(folder).text
 
 

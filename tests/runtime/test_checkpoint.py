@@ -97,3 +97,17 @@ def test_no_flipped_bit_of_a_model_is_used(tmp_path):
                 assert path.name == SEAL
                 np.testing.assert_array_equal(found["a"], state(5)["a"])
             path.write_bytes(whole)
+
+
+def test_a_checkpoint_of_another_run_is_named(folder):
+    with pytest.raises(Damaged, match="3/checksums.json is damaged: it is of another"):
+        checkpoint.Checkpoints(folder, "mine")
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    full = shutil._ntuple_diskusage(10**6, 10**6, 4000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        checkpoint.save_model(tmp_path / "stages" / "fit", state(5))
+    assert caught.value.filename == str(tmp_path / "stages" / "fit")
+    assert not list(tmp_path.iterdir())

@@ -125,11 +125,43 @@ def test_damage_is_named_with_the_file_and_the_way_out(tmp_path, text, problem):
     assert str(path) in str(caught.value) and "Put back a copy." in str(caught.value)
 
 
-def test_files_must_have_their_fields(tmp_path):
+@pytest.mark.parametrize(
+    "fields, owner, problem",
+    [
+        ({"ranks": list[str], "sha256": str}, None, "it lacks sha256"),
+        ({"ranks": list[int]}, None, r"ranks\[0\] is '0', not int"),
+        ({"score": float, "deep": dict[str, list[int]]}, "mine", ""),
+        ({}, "other", "it is of another run"),
+        ({}, "", "it is of another run"),
+    ],
+)
+def test_files_must_have_their_fields_and_owner(tmp_path, fields, owner, problem):
     path = tmp_path / "a.json"
-    files.write_sealed(path, VALUE)
-    with pytest.raises(Damaged, match="it lacks sha256"):
-        files.read_sealed(path, remedy="", fields=("ranks", "sha256"))
+    files.write_sealed(path, VALUE, "mine")
+    assert files.owner_of(path) == "mine"
+    if not problem:
+        assert files.read_sealed(path, remedy="", fields=fields, owner=owner) == VALUE
+        return
+    with pytest.raises(Damaged, match=problem):
+        files.read_sealed(path, remedy="", fields=fields, owner=owner)
+
+
+def test_of_several_writers_of_a_new_file_one_wins(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(OSError, match="full"), files.claimed(path):
+        raise OSError("full")
+    with files.claimed(path):
+        files.write_bytes(path, b"first")
+    with pytest.raises(FileExistsError), files.claimed(path):
+        pass
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first"]
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "a.json")
+    for read_it in (read, lambda path: files.read_arrays(path, remedy="")):
+        with pytest.raises(files.NotRegularError, match="a named pipe"):
+            read_it(tmp_path / "a.json")
 
 
 def test_a_sealed_folder(tmp_path):

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ import sys
 import miniatures
 import numpy as np
 import pytest
+from finished_runs import finished_run
 from PIL import Image
 from tiny_runs import of_folder
 
-from cloc_jax.cli import predict, show
-from cloc_jax.report import evaluation
+from cloc_jax.cli import decide, predict, show
+from cloc_jax.report import evaluation, html_page
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
 from cloc_jax.training import run as training
@@ -60,10 +63,11 @@ def test_resuming_needs_the_same_settings_and_images(tmp_path):
 def test_history_is_cut_to_the_checkpoint(tmp_path):
     run = RunFolder(tmp_path)
     run.cut_history(3)  # nothing there yet
+    row = {"train": {}, "train_eval": {}, "val": {}, "readouts": {}, "seconds": 1.0}
     for epoch in range(4):
-        run.append_history({"epoch": epoch})
+        run.append_history({"stage": "fit", "epoch": epoch} | row)
     run.cut_history(2)
-    run.append_history({"epoch": 9})
+    run.append_history({"stage": "fit", "epoch": 9} | row)
     assert [row["epoch"] for row in run.read_history()] == [0, 1, 9]
 
 
@@ -248,3 +252,105 @@ def test_file_systems_without_locks_lock_nothing(tmp_path, monkeypatch, number):
         pass
     with RunFolder(tmp_path).held("train"):  # nothing was left that would block
         pass
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Finished runs of the same settings, with a stage, a decision and a checkpoint."""
+    place = tmp_path_factory.mktemp("two")
+    for name in ("own", "other"):
+        run = finished_run(place / name, count=60, shown=0, pictures=())
+        for folder in (run.path / "stages" / "joint", run.checkpoints / "1"):
+            folder.mkdir(parents=True)
+            (folder / "array").write_text(name)
+            files.seal_folder(folder, run.mark)
+        run.write_stage("joint", {"seconds": 1.0})
+        decision = decide.decide(run, max_missed=[0.05])
+        run.write_decision(decision.to_json())
+    return place
+
+
+def read_all(run):
+    """What report, decide, evaluate, predict and resuming read of a run."""
+    run.read_config()
+    html_page.write_report(run)
+    decide.FinishedRun(run)
+    run.read_dataset()
+    run.read_stage("joint")
+    files.check_folder(run.checkpoints / "1", remedy="", owner=run.mark)
+
+
+@pytest.mark.parametrize(
+    "name, named",
+    [
+        ("metrics.json", "metrics.json"),
+        ("predictions.csv", "predictions.csv"),
+        ("history.jsonl", "history.jsonl"),
+        ("decision.json", "decision.json"),
+        ("dataset.json", "dataset.json"),
+        ("stages", "stages/joint.json"),
+        ("stages/joint", "stages/joint/checksums.json"),
+        ("checkpoints/1", "checkpoints/1/checksums.json"),
+        ("config.json", "metrics.json"),  # it is the odd one out that all others name
+    ],
+)
+def test_a_file_of_another_run_is_named(two_runs, tmp_path, name, named):
+    run = RunFolder(shutil.copytree(two_runs / "own", tmp_path / "run"))
+    read_all(run)
+    theirs, place = two_runs / "other" / name, run.path / name
+    if theirs.is_dir():
+        shutil.copytree(theirs, place, dirs_exist_ok=True)
+    else:
+        data = theirs.read_bytes()
+        place.write_bytes(data.replace(b"0", b"1") if name[0] == "p" else data)
+    how = "of another run|does not match its checksum"
+    with pytest.raises(files.Damaged, match=f"{named} is damaged: .*({how})"):
+        read_all(run)
+
+
+@pytest.mark.parametrize(
+    "name, change, problem",
+    [
+        ("metrics.json", {"final": []}, r"final is \[\], not an object"),
+        ("metrics.json", {"final": {}}, "final.val is missing"),
+        ("metrics.json", {"ranks": []}, "predictions.csv is damaged: it has other"),
+        ("dataset.json", {"ranks": 5}, "ranks is 5, not a list"),
+        ("dataset.json", {"images": {"train": "x"}}, "images.train is 'x', not int"),
+        ("decision.json", {"thresholds": [1]}, r"thresholds is \[1\], not an object"),
+        ("stages/joint.json", {"files": 3}, "files is 3, not an object"),
+        ("history.jsonl", {"train": 1}, "row 1: train is 1, not an object"),
+        ("history.jsonl", {"epoch": "x"}, "row 1: epoch is 'x', not int"),
+        ("checkpoints/1/checksums.json", {"files": []}, "not an object"),
+    ],
+)
+def test_json_of_another_shape_is_named(two_runs, tmp_path, name, change, problem):
+    run = RunFolder(shutil.copytree(two_runs / "own", tmp_path / "run"))
+    first, *rows = (run.path / name).read_text().splitlines()
+    text = first if name == "history.jsonl" else "\n".join([first, *rows])
+    value = json.loads(text) | change
+    (run.path / name).write_text(json.dumps(files.sealed(value, run.mark)))
+    with pytest.raises(files.Damaged, match=problem):
+        read_all(run)
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "decision.json", "lock"])
+def test_pipes_do_not_make_it_wait(two_runs, tmp_path, name):
+    run = RunFolder(shutil.copytree(two_runs / "own", tmp_path / "run"))
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+    with pytest.raises(files.NotRegularError, match=f"{name}: .*a named pipe"):
+        with run.held("report"):
+            read_all(run)
+
+
+@pytest.mark.parametrize("name", ["notes.part", "dataset.json", "failed.json"])
+def test_what_looks_like_ours_is_left_alone(tmp_path, name):
+    run = RunFolder(tmp_path)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match="already holds files"):
+        run.check_new()
+    for path in (tmp_path / name, tmp_path / "metrics.json.123.part"):
+        path.write_text("ours or mine")
+    if name == "notes.part":
+        run.clear_parts()
+        assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -145,6 +145,18 @@ def test_ray_loses_a_worker_or_a_machine(lost, serial, tmp_path):
         cluster.shutdown()
 
 
+@pytest.mark.slow
+def test_what_no_machine_of_ray_has_is_said(tmp_path):
+    options = ["--engine=ray", "--option=num_gpus=3"]
+    process = start(tmp_path, "runs", *options)
+    try:
+        said = next(line for line in process.stdout if "Ray cluster" in line)
+        assert "no machine of the Ray cluster has CPU=1, GPU=3: runs wait" in said
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=200)
+
+
 def is_below(pid: int, ancestor: int) -> bool:
     while pid > 1 and pid != ancestor:
         pid = parent_of(pid)

@@ -19,6 +19,7 @@ from cloc_jax.scoring.results import Summary
 from cloc_jax.sweeps import executors, sweep
 from cloc_jax.sweeps.sweep import Setting, plan_runs
 
+DATASET = {"ranks": ["0", "1"], "images": {"train": 4}, "sha256": "a"}
 MARGINS = "method.cloc.margins=0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
 
 
@@ -42,6 +43,12 @@ def swept(place):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(place / "cache"))
         return sweep.sweep(frozen(), place / "runs", combinations([MARGINS]), seeds=2)
+
+
+def finish(folder, config, **about):
+    """What a finished run leaves, as far as a sweep looks at it."""
+    folder.create(config.to_dict(), DATASET | about)
+    folder.write_metrics({"final": {}})
 
 
 def history(folder):
@@ -182,7 +189,7 @@ def test_folds_are_repeats_like_seeds():
 def test_settings_of_other_methods_do_not_make_another_run(tmp_path):
     config = frozen(method__name="ce")
     (one,) = plan_runs(config, [Setting("a", {})], seeds=1)
-    RunFolder(tmp_path / one.name).create(one.config.to_dict(), {})
+    RunFolder(tmp_path / one.name).create(one.config.to_dict(), DATASET)
     one.config.method.dino.output = 77  # of a sweep that has dino too
     sweep.check_same(tmp_path, one)
     one.config.method.name = "sord"
@@ -222,11 +229,10 @@ def test_a_run_that_fails_is_listed_and_the_others_go_on(tmp_path, monkeypatch):
 
     def complete_run(config, folder, **_):
         tried.append(folder.path.name)
-        folder.path.mkdir()
         if folder.path.name in monkeypatched:
             folder.write_failure("no images")
             raise ValueError("no images")
-        folder.write_metrics({"final": {}})
+        finish(folder, config)
 
     monkeypatch.setattr(evaluation, "complete_run", complete_run)
     plans = plans_of("a", "b")
@@ -247,9 +253,69 @@ def test_a_run_that_another_process_holds_comes_last(tmp_path, monkeypatch):
         tried.append(folder.path.name)
         if len(tried) == 1:
             raise executors.InUse("it is in use by process 1")
-        folder.path.mkdir()
-        folder.write_metrics({"final": {}})
+        finish(folder, config)
 
     monkeypatch.setattr(evaluation, "complete_run", complete_run)
     assert not sweep.train_runs(plans_of("a", "b"), tmp_path)
     assert tried == ["a,seed=0", "b,seed=0", "a,seed=0"]
+
+
+def test_what_is_no_run_is_left_alone(tmp_path):
+    (tmp_path / "a,seed=0").mkdir()
+    (tmp_path / "a,seed=0" / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="seed=0 already holds files"):
+        sweep.train_runs(plans_of("b", "a"), tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["notes.txt"]
+
+
+def test_of_two_sweeps_that_begin_at_once_one_is_told(tmp_path, monkeypatch):
+    claim = files.claimed
+
+    def claim_late(path):
+        monkeypatch.undo()
+        sweep.list_runs(tmp_path, plans_of("b"))
+        return claim(path)
+
+    monkeypatch.setattr(files, "claimed", claim_late)
+    with pytest.raises(FileExistsError, match="another command .* same moment"):
+        sweep.list_runs(tmp_path, plans_of("a"))
+    assert [
+        run["name"] for run in json.loads((tmp_path / "sweep.json").read_text())["runs"]
+    ] == ["b,seed=0"]
+    sweep.list_runs(tmp_path, plans_of("b"))
+
+
+CONTENT = {"train": {"a.png": "1", "b.png": "2"}}
+
+
+@pytest.mark.parametrize(
+    "about, change, message",
+    [
+        ({"content": CONTENT}, {}, ""),
+        ({"content": {"train": {"a.png": "1"}}}, {}, "1 image missing .b.png"),
+        ({"content": CONTENT, "sha256": "b"}, {}, "names, labels or splits"),
+        # Another part of the same files, and of others.
+        ({"content": {"test": {"b.png": "2", "c": "3"}}}, {"data.fold": 1}, ""),
+        ({"content": {"test": {"b.png": "9"}}}, {"data.fold": 1}, "1 image with other"),
+    ],
+)
+def test_runs_of_other_images_are_named(about, change, message, tmp_path):
+    settings = [Setting("a", {}), Setting("b", change)]
+    plans = plan_runs(clean(), settings, seeds=1)
+    finish(RunFolder(tmp_path / plans[0].name), plans[0].config, content=CONTENT)
+    finish(RunFolder(tmp_path / plans[1].name), plans[1].config, **about)
+    if not message:
+        sweep.train_runs(plans, tmp_path)
+        return
+    with pytest.raises(
+        ValueError, match=f"b,seed=0 was trained on other .*a,seed=0.*{message}"
+    ):
+        sweep.train_runs(plans, tmp_path)
+
+
+def test_images_that_changed_are_said_before_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "complete_run", None)
+    plans = plan_runs(clean(method__name="ce"), [Setting("", {})], seeds=2)
+    finish(RunFolder(tmp_path / plans[0].name), plans[0].config)
+    with pytest.raises(ValueError, match="run seed=1: the images have changed since"):
+        sweep.train_runs(plans, tmp_path)
