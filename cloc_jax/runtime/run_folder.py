@@ -282,7 +282,10 @@ class RunFolder:
                 "--resume."
             )
         summary = files.read_sealed(path, remedy=REMEDY, fields=("name", "seconds"))
-        for file, digest in summary.pop("files", {}).items():
+        listed = summary.pop("files", {})
+        if not isinstance(listed, dict):
+            raise files.Damaged(path, "its files are no table of checksums", REMEDY)
+        for file, digest in listed.items():
             files.check_digest(path.parent / file, digest, remedy=REMEDY)
         return summary
 

@@ -115,7 +115,11 @@ def read(run: pathlib.Path, results: RunResults) -> dict[str, Predictions]:
     rows: dict[str, list[dict[str, str]]] = {}
     for row in files.read_csv(path):
         rows.setdefault(row["split"], []).append(row)
-    return {split: _read_split(own, place) for split, own in rows.items()}
+    try:
+        return {split: _read_split(own, place) for split, own in rows.items()}
+    except KeyError as error:
+        problem = f"{error} is in it or in metrics.json, not in both"
+        raise files.Damaged(path, problem, remedy) from None
 
 
 def _read_split(

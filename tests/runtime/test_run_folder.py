@@ -16,6 +16,7 @@ from tiny_runs import of_folder
 
 from cloc_jax.cli import predict, show
 from cloc_jax.report import evaluation
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
 from cloc_jax.training import run as training
@@ -79,6 +80,11 @@ def test_support_comes_back_and_may_be_absent(tmp_path):
     assert found.keys() == {"bank", "k"} and found["k"] == 4
     np.testing.assert_array_equal(found["bank"], np.eye(3))
     assert found["bank"].dtype == np.float32
+    files.write_sealed(
+        tmp_path / "stages" / "final.json", {"name": "final", "seconds": 1, "files": []}
+    )
+    with pytest.raises(files.Damaged, match="final.json is damaged: its files are no"):
+        run.read_stage("final")
 
 
 def test_a_failure_is_kept_until_training_goes_on(tmp_path):
