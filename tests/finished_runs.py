@@ -29,13 +29,19 @@ PICTURES = ("confusion.png", "embedding.png", "similarity.png")
 SPLITS = ("val", "test", "calibration")
 
 
-def drawn_predictions(seed, count, num_ranks, split="test", *, is_coarse=False):
+def image_name(split, i):
+    return f"{split}/{i:05d} & <i>.png"
+
+
+def drawn_predictions(
+    seed, count, num_ranks, split="test", *, is_coarse=False, item=image_name
+):
     """Predictions that are too sure; with `is_coarse` many probabilities are equal."""
     p, true = drawn(seed, count=count, ranks=num_ranks)
     p = np.round(20 * p) / 20 if is_coarse else p**2
     p[p.sum(1) == 0] = 1
     p /= p.sum(1, keepdims=True)
-    names = [f"{split}/{i:05d} & <i>.png" for i in range(count)]
+    names = [item(split, i) for i in range(count)]
     return Predictions(names, true, p.argmax(1), p)
 
 
@@ -93,6 +99,7 @@ def finished_run(
     has_probabilities=True,
     epochs=(2, 4),
     shown=40,
+    item=image_name,
     pictures=PICTURES,
     config=None,
     **changes,
@@ -106,13 +113,16 @@ def finished_run(
       has_probabilities: whether the method gives any.
       epochs: of each stage.
       shown: images with a thumbnail.
+      item: the name of an image, of its split and its number.
       pictures: files that evaluation would draw.
       config: the configuration.
       changes: of `run_results`.
     """
     folder, ranks = RunFolder(path), list(ranks)
     found = {
-        split: drawn_predictions(seed, count, len(ranks), split, is_coarse=is_coarse)
+        split: drawn_predictions(
+            seed, count, len(ranks), split, is_coarse=is_coarse, item=item
+        )
         for seed, split in enumerate(splits)
     }
     if not has_probabilities:

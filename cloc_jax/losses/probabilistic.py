@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from . import geometry, masks
-from .multi_margin import AnyArray, Labels
+from .multi_margin import AnyArray, Labels, widened
 
 GaussianDistance = Literal["j", "wasserstein", "bhattacharyya", "hellinger"]
 GAUSSIAN_DISTANCES = get_args(GaussianDistance)
@@ -65,7 +65,7 @@ def poe_terms(
         raise ValueError(
             f"distance {distance!r} is unknown; use one of {GAUSSIAN_DISTANCES}."
         )
-    logits = jnp.swapaxes(logits, 0, 1)  # [batch, samples, ranks]
+    logits = jnp.swapaxes(widened(logits), 0, 1)  # [batch, samples, ranks]
     where, logits, mean, log_variance, labels = masks.mask_rows(
         where, logits, mean, log_variance, labels
     )
@@ -81,6 +81,8 @@ def poe_terms(
 
 def _ordinal(mean, log_variance, labels, margin, distance, where):
     size = labels.shape[0]
+    if not size:
+        return jnp.zeros((), mean.dtype)
     gaps = jnp.abs(labels[:, None] - labels[None, :])
     second = _next(where)
     wanted = jnp.take_along_axis(gaps, second[:, None], axis=1)

@@ -52,7 +52,9 @@ def predict_by_neighbours(
     k = support["k"].astype(embeddings.dtype)
     boundaries = jnp.arange(num_ranks - 1)[None, None, :]
     is_above = (labels[:, :, None] > boundaries) & counts[:, :, None]
-    above = is_above.sum(1) / k
+    # NaN has no neighbours, and is to be seen.
+    is_known = jnp.all(jnp.isfinite(embeddings), axis=1, keepdims=True)
+    above = jnp.where(is_known, is_above.sum(1) / k, jnp.nan)
     mean = jnp.sum(labels, axis=1, where=counts) / k
     return Prediction(jnp.round(mean).astype(jnp.int32), above=above)
 

@@ -68,6 +68,7 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -95,13 +96,24 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         json=Markup(_json(data)),
     )
     path = folder.path / NAME
-    files.write_text(path, printable(page))
+    files.write_text(path, page)
     return path
+
+
+def _shown(value: Any) -> Any:
+    """Text as people may see it, and data with all of their texts so; Markup stays."""
+    if type(value) is str:
+        return printable(value)
+    if isinstance(value, list | tuple):
+        return [_shown(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _shown(part) for key, part in value.items()}
+    return value
 
 
 def _json(value: Any) -> str:
     """JSON that cannot end the element it is in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_shown(value), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -114,6 +114,8 @@ def printable(text: str) -> str:
     obey, marks that show a name in another order, bytes that are not UTF-8. Files carry
     names unchanged (`errors="surrogateescape"`); people see them through this.
     """
+    if text.isprintable():
+        return text
     shown = (c if c.isprintable() or c in "\t\n" else ascii(c)[1:-1] for c in text)
     return "".join(shown).replace(r"\udc", r"\x")  # bytes that are not UTF-8
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.runtime import files
-from cloc_jax.scoring import decisions
+from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring.decisions import Decision
 
 CARD = "README.md"
@@ -77,7 +77,8 @@ class ExportedModel:
           images: paths, or uint8 arrays [height, width] or [height, width, channels];
             one of them, a list, or an array [image, height, width, channels].
         """
-        prepared = [self._input.of(image) for image in _as_list(images)]
+        given = _as_list(images)
+        prepared = [self._input.of(image) for image in given]
         parts = [
             jax.device_get(self._program(*self._arrays, rows))
             for rows in self._batches(prepared)
@@ -86,6 +87,16 @@ class ExportedModel:
             name: np.concatenate([part[name] for part in parts])[: len(prepared)]
             for name in self.about["outputs"]
         }
+        predictions.check_finite(
+            outputs.values(),
+            [
+                f"image {i}" if isinstance(image, np.ndarray) else str(image)
+                for i, image in enumerate(given)
+            ],
+            f"the model {self.folder}",
+            "The run that it was exported from diverged in training, or its weights "
+            "were changed: export another run.",
+        )
         prediction = SimpleNamespace(**dict.fromkeys(_FIELDS) | outputs)
         return decisions.grade(prediction, self.ranks, self.decision)
 

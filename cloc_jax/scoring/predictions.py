@@ -1,7 +1,7 @@
 """What methods predict: probabilities of ranks, scores, and predictions.csv."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,19 @@ NAME = "predictions.csv"
 
 
 # --- what a method returns: a `methods.Prediction`, or whatever has its fields ---
+
+
+def check_finite(
+    arrays: Iterable[np.ndarray], names: Sequence[str], model: Any, remedy: str
+) -> None:
+    """ValueError where what a model gives for an item is no number: no class is."""
+    for array in arrays:
+        is_finite = np.isfinite(array).reshape(len(array), -1).all(1)
+        if not is_finite.all():
+            raise ValueError(
+                f"{model} gives numbers that are not finite, such as for "
+                f"{names[int(is_finite.argmin())]}, so there is no result. {remedy}"
+            )
 
 
 def rank_probabilities(output: Any) -> Float[np.ndarray, "item rank"] | None:

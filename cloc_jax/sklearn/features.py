@@ -141,10 +141,18 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float32, reset=False)
         model, state, support = self._model(), self._state, self._support
         predictor = inference.compiled(model.graph, model.method.predict, model.mesh)
-        return batches.Features(batches.given(X), model.mesh).over(
+        found = batches.Features(batches.given(X), model.mesh).over(
             functools.partial(predictor, state, support),
             model.settings.eval_batch_size,
         )
+        predictions.check_finite(
+            jax.tree.leaves(found),
+            [f"row {i}" for i in range(len(X))],
+            "the classifier",
+            "Features are too large for float32, or training diverged on such: scale "
+            "them, for example by a StandardScaler.",
+        )
+        return found
 
     def _split(
         self, X: np.ndarray, labels: np.ndarray, seed: int

@@ -22,7 +22,7 @@ from cloc_jax.methods import Method, Prediction
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import exported_model, inference
+from cloc_jax.scoring import exported_model, inference, predictions
 from cloc_jax.training import assembly, batches, encoder, kept_features
 
 Outputs = dict[str, Array]  # fields of a Prediction
@@ -129,15 +129,13 @@ class TrainedRun:
 
     def _finite(self, outputs: Any, source: Source) -> Any:
         """What was found, or ValueError where some of it is no number."""
-        for leaf in jax.tree.leaves(outputs):
-            is_finite = np.isfinite(leaf).reshape(len(leaf), -1).all(1)
-            if not is_finite.all():
-                raise ValueError(
-                    f"the model {self.folder.stage(self.stage)} gives numbers that are "
-                    f"not finite, such as for {source.ids[int(is_finite.argmin())]}, "
-                    "so there is no result. The model is damaged or its training "
-                    "diverged: put back a copy of it, or train the run again."
-                )
+        predictions.check_finite(
+            jax.tree.leaves(outputs),
+            source.ids,
+            f"the model {self.folder.stage(self.stage)}",
+            "The model is damaged or its training diverged: put back a copy of it, or "
+            "train the run again.",
+        )
         return outputs
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:

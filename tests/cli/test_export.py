@@ -14,11 +14,13 @@ from exported_runs import untrained_run
 from finished_runs import finished_run
 from launching import TINY, launched, run_code
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 from tiny_runs import SMALL_METHODS, tiny
 
 import cloc_jax
 from cloc_jax.cli import export, main
 from cloc_jax.data import drawn_knees
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, exported_model
 from cloc_jax.training import assembly, trained_run
@@ -89,6 +91,22 @@ def test_takes_paths_arrays_and_one_of_them(handed_over, tmp_path):
         model(ARRAYS[0].astype(np.float32))
     with pytest.raises(ValueError, match="no images came"):
         model([])
+
+
+def test_what_is_not_finite_has_no_grade(handed_over, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(handed_over[2], out)
+    path = out / exported_model.WEIGHTS
+    arrays = load_file(path)
+    next(iter(arrays.values())).flat[0] = np.inf
+    save_file(arrays, path)
+    seal = files.read_sealed(out / files.SEAL, remedy="", fields=("files",))
+    seal["files"][path.name] = files.sha256(path)
+    files.write_sealed(out / files.SEAL, seal)
+    with pytest.raises(
+        ValueError, match="out gives .* not finite, such as for image 0"
+    ):
+        cloc_jax.load(out)(ARRAYS)
 
 
 def test_one_artifact_for_every_platform_and_batch(handed_over):

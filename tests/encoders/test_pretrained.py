@@ -100,6 +100,15 @@ def test_contradictions(resnet, metadata, arguments, message):
         filling.canonical(resnet.tensors, metadata, **arguments)
 
 
+@pytest.mark.parametrize("number", [1e300, -np.inf, np.nan])
+def test_numbers_that_are_infinite_in_float32_are_refused(resnet, number):
+    kernel = resnet.tensors["conv1.weight"].astype(np.float64)
+    kernel.flat[5] = number
+    tensors = resnet.tensors | {"conv1.weight": kernel}
+    with pytest.raises(ValueError, match="conv1.weight holds .* too large for float32"):
+        filling.canonical(tensors, {})
+
+
 def build():
     return encoders.Backbone("resnet18", channels=3, rngs=nnx.Rngs(0))
 

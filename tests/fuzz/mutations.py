@@ -70,10 +70,15 @@ VALUES = (
 
 def odd_json(data: bytes, rng: random.Random) -> bytes:
     """JSON with one to three of its values or keys replaced or removed."""
-    value = json.loads(data)
+    value = odd_value(json.loads(data), rng)
+    return json.dumps(value, indent=rng.choice((None, 2))).encode()
+
+
+def odd_value(value: Any, rng: random.Random) -> Any:
+    """The value with one to three nodes of it replaced or removed."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         value = _odd(value, rng)
-    return json.dumps(value, indent=rng.choice((None, 2))).encode()
+    return value
 
 
 def _odd(value: Any, rng: random.Random) -> Any:

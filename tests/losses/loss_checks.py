@@ -139,6 +139,15 @@ def check_degenerate(loss, batch, kind):
     return results
 
 
+def check_empty(loss, batch):
+    """0, and so are the gradients of what has no batch."""
+    empty = dict(batch)
+    for name, array in loss.rows(batch).items():
+        empty[name] = np.take(array, [], axis=loss.axis(name))
+    for array in jax.tree.leaves(loss(cast(empty, np.float32))):
+        assert not array.any()
+
+
 def check_padding(loss, batch):
     """Rows that are masked change nothing, and have gradients of 0."""
     batch = cast(batch, np.float32)

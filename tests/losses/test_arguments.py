@@ -12,16 +12,22 @@ import pytest
 import test_contrastive
 import test_geometry
 import test_multi_margin
+import test_ordinal_heads
+import test_probabilistic
 from jax.sharding import PartitionSpec as P
 from loss_checks import QUICKLY
-from test_every_loss import CASES
 
-from cloc_jax.losses import mmnp, sord
+from cloc_jax.losses import mmnp, poe_terms, sord
 from cloc_jax.runtime import sharding
 
 FORMS = ("dense", "sorted", "blockwise")
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 SIZES = (130, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 300, 1024)))
+
+
+def types(size):
+    """The types that wrap around soonest; all of them in what takes long."""
+    return ("int8", "uint8") if size == 130 else TYPES
 
 
 def some_batch(size, seed=0):
@@ -31,48 +37,93 @@ def some_batch(size, seed=0):
     return z.astype(np.float32), y, rng.uniform(0.1, 0.4, 4).astype(np.float32)
 
 
+def mmnp_oracle(z, y, m):
+    """Value and gradients of the mean over triplets, by a loop in float64."""
+    hinges, slopes = test_multi_margin.anchor_loop(z, y, m)
+    triplets = max(np.multiply(*test_multi_margin.counts(y)).sum(), 1)
+    length = np.linalg.norm(z.astype(np.float64), axis=1, keepdims=True)
+    unit = z / length
+    by_unit = (slopes + slopes.T) @ unit
+    along = (by_unit * unit).sum(1, keepdims=True)
+    side = y[:, None] <= np.arange(len(m))
+    across = side[:, None] != side[None]
+    by_margin = (slopes[..., None] * across).sum((0, 1))
+    by_z = (by_unit - along * unit) / length
+    return hinges.sum() / triplets, by_z / triplets, by_margin / triplets
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)
 def test_mmnp_takes_labels_of_any_type(size, form):
     if size > 300 and form == "dense":
         form = "auto"  # dense takes gigabytes
     z, y, m = some_batch(size)
-    hinges, slopes = test_multi_margin.anchor_loop(z, y, m)
-    want = test_multi_margin.reduce_slowly(hinges, y, "mean")
-    across = (y[:, None] <= np.arange(4))[:, None] != (y[:, None] <= np.arange(4))[None]
-    triplets = np.multiply(*test_multi_margin.counts(y)).sum()
-    want_m = (slopes[..., None] * across).sum((0, 1)) / max(triplets, 1)
-
+    want, want_z, want_m = mmnp_oracle(z, y, m)
     loss = functools.partial(mmnp, algorithm=form)
     results = jax.jit(jax.value_and_grad(loss, (0, 2)), compiler_options=QUICKLY)
-    _, (want_z, _) = results(z, y, m)
-    for kind in ("int8", "uint8") if size == 130 else TYPES:
+    for kind in types(size)[: 1 if size == 130 else None]:
         value, (grad_z, grad_m) = results(z, y.astype(kind), m)
         np.testing.assert_allclose(value, want, rtol=1e-5)
         np.testing.assert_allclose(grad_m, want_m, rtol=1e-4, atol=1e-7)
-        np.testing.assert_array_equal(grad_z, want_z)
+        loss_checks.assert_close(grad_z, want_z, 1e-6)
 
 
-@pytest.mark.parametrize("size", [130, pytest.param(1024, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if "labels" in c[1]()])
+def ordinal_oracle(name):
+    module = test_ordinal_heads
+    oracle = module.ORACLES.get(name, module.binary_oracle)
+    return functools.partial(oracle, name=name)
+
+
+# Every other loss of labels, its batch and its loops in float64.
+LABELLED = {
+    name: (
+        loss,
+        functools.partial(test_ordinal_heads.batch, name),
+        ordinal_oracle(name),
+    )
+    for name, loss in test_ordinal_heads.LOSSES.items()
+} | {
+    "supcon": (
+        test_contrastive.LOSSES["supcon"],
+        functools.partial(test_contrastive.batch, "supcon", views=1),
+        test_contrastive.supcon_oracle,
+    ),
+    "rnc": (
+        test_contrastive.RNC,
+        functools.partial(test_contrastive.rnc_batch, views=1),
+        test_contrastive.rnc_oracle,
+    ),
+    "poe": (
+        test_probabilistic.LOSSES["j"],
+        test_probabilistic.batch,
+        functools.partial(test_probabilistic.oracle, distance="j"),
+    ),
+    "gol": (
+        test_geometry.LOSSES[1],
+        functools.partial(test_geometry.batch, pairs=300),
+        lambda b: np.dot(test_geometry.WEIGHTS, test_geometry.oracle_terms(b, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", LABELLED)
 def test_every_loss_takes_labels_of_any_type(name, size):
-    loss, make = CASES[name]
+    loss, make, oracle = LABELLED[name]
     batch = make(size=size)
+    want, gradients = oracle(batch), None
     with jax.enable_x64():
-        want = loss(batch)
-        for kind in ("uint8", "int8") if size == 130 else TYPES:
-            got = loss(batch | {"labels": batch["labels"].astype(kind)})
-            loss_checks.assert_close(got, want, 1e-12)
-
-
-def test_gol_takes_labels_and_pairs_of_any_type():
-    loss, batch = test_geometry.LOSSES[1], test_geometry.batch(size=40, pairs=300)
-    with jax.enable_x64():
-        want = loss(batch)
-        for kind in ("uint8", "int8"):
-            names = ("labels", "base", "reference")
-            got = loss(batch | {name: batch[name].astype(kind) for name in names})
-            loss_checks.assert_close(got, want, 1e-12)
+        for kind in types(size):
+            # Of gol the pairs too, where a type can count them.
+            of_kind = {
+                key: batch[key].astype(kind)
+                for key in loss.constants
+                if batch[key].max() <= np.iinfo(kind).max
+            }
+            value, found = loss(batch | of_kind)
+            np.testing.assert_allclose(value, want, rtol=1e-11)
+            gradients = gradients or found
+            loss_checks.assert_close(found, gradients, 1e-12)
 
 
 def test_rnc_takes_the_whole_range_of_a_small_type():
@@ -85,17 +136,24 @@ def test_rnc_takes_the_whole_range_of_a_small_type():
 
 def test_booleans_and_lists_are_taken():
     z, y, m = some_batch(12)
-    two = y > 2
-    got = mmnp(z, two, m[:1])
-    assert got == mmnp(z, two.astype(np.int32), m[:1])
+    logits, two = z[:, :5], y > 2
+    losses = {
+        "mmnp": (lambda z, y, m: mmnp(z, y, m), (z, two, m[:1])),
+        "sord": (lambda x, y: sord(x, y, alpha=1.0, distance="squared"), (logits, y)),
+        "poe": (
+            lambda x, z, y: sum(poe_terms(x, z, z, y, margin=1.0, distance="j")),
+            (logits[None], z, two),
+        ),
+    }
     jaxtyping.config.update("jaxtyping_disable", True)  # signatures ask for arrays
     try:
-        assert mmnp(z.tolist(), two.tolist(), m[:1].tolist()) == got
-        options = {"alpha": 1.0, "distance": "squared"}
-        logits = z[:, :5]
-        assert sord(logits.tolist(), y.tolist(), **options) == sord(
-            logits, y, **options
-        )
+        for name, (loss, given) in losses.items():
+
+            def of(*given, loss=loss):  # constants, so that lists stay lists
+                return jax.jit(lambda: loss(*given), compiler_options=QUICKLY)()
+
+            whole = [x.astype(np.int32) if x.dtype == bool else x for x in given]
+            assert of(*given) == of(*(x.tolist() for x in given)) == of(*whole), name
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 
@@ -125,74 +183,158 @@ def _mapped(loss, z):
     return jax.vmap(loss)(jnp.stack([z, 3 * z]))[1]
 
 
-TRANSFORMED = {
+def _nested(*transforms):
+    """The last one is the innermost."""
+    return lambda loss, z: functools.reduce(
+        lambda inner, transform: functools.partial(transform, inner),
+        reversed(transforms),
+        loss,
+    )(z)
+
+
+def _checkpointed(loss, z):
+    return jax.checkpoint(loss)(z)
+
+
+# Two in which each of them takes part, for all tests; then each by itself.
+TOGETHER = {
+    "checkpoint in scan in vmap": _nested(_mapped, _scanned, _checkpointed),
+    "vmap in while": _nested(_looped, _mapped),
+}
+TRANSFORMED = TOGETHER | {
     "jit": lambda loss, z: jax.jit(loss)(z),
     "vmap": _mapped,
     "scan": _scanned,
     "while": _looped,
-    "checkpoint": lambda loss, z: jax.checkpoint(loss)(z),
-    "checkpoint in scan": lambda loss, z: _scanned(jax.checkpoint(loss), z),
-    "scan in vmap": lambda loss, z: _mapped(functools.partial(_scanned, loss), z),
-    "vmap in while": lambda loss, z: _looped(functools.partial(_mapped, loss), z),
+    "checkpoint": _checkpointed,
+    "vmap in scan": _nested(_scanned, _mapped),
+    "scan in checkpoint": _nested(_checkpointed, _scanned),
 }
+AMOUNT = [TOGETHER, pytest.param(TRANSFORMED, marks=pytest.mark.slow)]
+AMOUNT = pytest.mark.parametrize("transforms", AMOUNT, ids=["together", "all"])
 
 
+def assert_results(got, want, name):
+    """A value, and gradients unless it is that of a while loop, which has none."""
+    value, *gradients = got
+    np.testing.assert_allclose(value, want[0], rtol=1e-5, err_msg=name)
+    assert len(gradients) == (0 if "while" in name else len(want) - 1)
+    for gradient, wanted in zip(gradients, want[1:], strict="while" not in name):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-6, err_msg=name)
+
+
+def results_of(name, loss, *arguments):
+    """Value and gradients; the value alone of a while loop."""
+    if "while" in name:
+        return (loss(*arguments),)
+    value, gradients = jax.value_and_grad(loss, range(len(arguments)))(*arguments)
+    return value, *gradients
+
+
+@AMOUNT
 @pytest.mark.parametrize("kind", ["NumPy", pytest.param("JAX", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_under_transformations(form, kind):
+def test_every_form_under_transformations(form, kind, transforms):
     z, y, m = some_batch(40)
+    want = mmnp_oracle(z, y, m)[:2]
     if kind == "JAX":
         y, m = jnp.asarray(y), jnp.asarray(m)
-
-    def loss(z):
-        return mmnp(z, y, m, algorithm=form)
+    loss = functools.partial(mmnp, labels=y, margins=m, algorithm=form)
 
     def results(z):
-        found = {}
-        for name, transform in TRANSFORMED.items():
-            own = functools.partial(transform, loss)
-            found[name] = (own if "while" in name else jax.value_and_grad(own))(z)
-        return found
+        return {
+            name: results_of(name, functools.partial(transform, loss), z)
+            for name, transform in transforms.items()
+        }
 
-    want, gradient = jax.value_and_grad(loss)(z)
-    assert want > 0
-    for name, got in jax.jit(results, compiler_options=QUICKLY)(z).items():
-        value = got if "while" in name else got[0]
-        np.testing.assert_allclose(value, want, rtol=1e-5, err_msg=name)
-        if "while" not in name:  # which has no derivative
-            np.testing.assert_allclose(got[1], gradient, rtol=1e-3, atol=1e-6)
+    found = jax.jit(results, compiler_options=QUICKLY)(z)
+    assert want[0] > 0 and len(found) == len(transforms)
+    for name, got in found.items():
+        assert_results(got, want, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_gradients_without_replication_checks_are_those_of_the_sum(form):
+def test_every_form_under_transformations_over_devices(form):
     z, y, m = some_batch(32)
-    want, (want_z, want_m) = jax.value_and_grad(mmnp, (0, 2))(z, y, m)
+    want = mmnp_oracle(z, y, m)
+    share = P("data"), P("data"), P()
+    shard_map = functools.partial(
+        jax.shard_map, mesh=sharding.make_mesh(DEVICES), in_specs=share
+    )
+    run = functools.partial(jax.jit, compiler_options=QUICKLY)
+    count = 0
+    for name, transform in TRANSFORMED.items():
 
-    def own(z, y, m):
-        def loss(z, m):
-            return mmnp(z, y, m, algorithm=form, axis_name="data")
+        def loss(z, y, m, transform=transform):
+            own = functools.partial(
+                mmnp, labels=y, margins=m, algorithm=form, axis_name="data"
+            )
+            return transform(own, z)
 
-        value, (grad_z, grad_m) = jax.value_and_grad(loss, (0, 1))(z, m)
-        return value, grad_z / DEVICES, jax.lax.pmean(grad_m, "data")
+        def own(z, y, m, name=name, loss=loss):
+            return results_of(name, lambda z, m: loss(z, y, m), z, m)
+
+        specs = (P(), P("data"), P())[: 1 if "while" in name else 3]
+        spread = shard_map(loss, out_specs=P())
+        outside = functools.partial(results_of, name, lambda z, m, s=spread: s(z, y, m))
+        for got in (
+            run(shard_map(own, out_specs=specs))(z, y, m),
+            run(outside)(z, m),
+            unreplicated(own, z, y, m)[0],
+        ):
+            assert_results(got, want, name)
+            count += 1
+    print(f"{form}: {count} compositions over {DEVICES} devices")
+    assert count == 3 * len(TRANSFORMED)
+
+
+def unreplicated(own, z, y, m):
+    """Results of devices that sum up their gradients, brought to those of the loss.
+
+    By pmap, and by a shard_map without checks of replication.
+    """
+
+    def corrected(z, y, m):
+        value, *gradients = own(z, y, m)
+        if not gradients:
+            return (value,)
+        return value, gradients[0] / DEVICES, jax.lax.pmean(gradients[1], "data")
 
     def share(x):
         return x.reshape(DEVICES, -1, *x.shape[1:])
 
-    by_pmap = jax.pmap(own, axis_name="data", in_axes=(0, 0, None))
-    value, grad_z, grad_m = by_pmap(share(z), share(y), m)
-    results = [(value[0], grad_z.reshape(z.shape), grad_m[0])]
+    by_pmap = jax.pmap(corrected, axis_name="data", in_axes=(0, 0, None))
+    value, *gradients = by_pmap(share(z), share(y), m)
+    if not gradients:
+        return [(value[0],)]
     by_shard_map = jax.shard_map(
-        own,
+        corrected,
         mesh=sharding.make_mesh(DEVICES),
         in_specs=(P("data"), P("data"), P()),
         out_specs=(P(), P("data"), P()),
         check_vma=False,
     )
-    results.append(jax.jit(by_shard_map)(z, y, m))
-    for value, grad_z, grad_m in results:
-        np.testing.assert_allclose(value, want, rtol=1e-6)
-        np.testing.assert_allclose(grad_z, want_z, rtol=1e-4, atol=1e-7)
-        np.testing.assert_allclose(grad_m, want_m, rtol=1e-5)
+    return [
+        (value[0], gradients[0].reshape(z.shape), gradients[1][0]),
+        jax.jit(by_shard_map, compiler_options=QUICKLY)(z, y, m),
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_without_replication_checks_are_those_of_the_sum(form):
+    z, y, m = some_batch(32)
+
+    def own(z, y, m):
+        return results_of(
+            "",
+            lambda z, m: mmnp(z, y, m, algorithm=form, axis_name="data"),
+            z,
+            m,
+        )
+
+    for got in unreplicated(own, z, y, m):
+        assert_results(got, mmnp_oracle(z, y, m), "")
 
 
 # --- values that embeddings and padding may have ---
@@ -212,21 +354,28 @@ def test_padding_may_hold_anything(form, junk):
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
-def test_only_directions_count_at_any_scale():
+@pytest.mark.parametrize(
+    "form",
+    ("auto", *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS)),
+)
+def test_only_directions_count_at_any_scale(form):
     scales = [1e-30, 1e-18, 1e-13, 1e-4, 1e4, 1e12, 1e19, 1e30]
     batches = [some_batch(12, seed) for seed in range(120)]
     z, y, m = map(np.stack, zip(*batches, strict=True))
-    loss = jax.jit(jax.vmap(jax.value_and_grad(mmnp)), compiler_options=QUICKLY)
-    with jax.enable_x64():
-        want = loss(z.astype(np.float64), y, m.astype(np.float64))
-        want, gradient = map(np.asarray, want)
+    oracle = (mmnp_oracle(*batch) for batch in batches)
+    want, gradient, _ = map(np.stack, zip(*oracle, strict=True))
+    loss = jax.vmap(jax.value_and_grad(functools.partial(mmnp, algorithm=form)))
+    loss = jax.jit(loss, compiler_options=QUICKLY)
+    count = 0
     for scale in np.asarray(scales, np.float32):
         got, found = loss(z * scale, y, m)
         np.testing.assert_allclose(got, want, rtol=1e-5)
         # A triplet less than a last digit from its margin may count or not.
         found = np.asarray(found, np.float64) * float(scale)
         is_close = np.abs(found - gradient) < 1e-4 * np.abs(gradient).max()
-        assert is_close.all(axis=(1, 2)).mean() > 0.98
+        count += is_close.all(axis=(1, 2)).sum()
+    print(f"{form}: {count} of {len(scales) * len(y)} batches")
+    assert count > 0.98 * len(scales) * len(y)
 
 
 @pytest.mark.parametrize("form", ("auto", *FORMS))

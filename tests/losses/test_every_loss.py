@@ -41,7 +41,7 @@ def test_degenerate_batches_are_finite(name, kind):
 
 
 @every
-@pytest.mark.parametrize("check", ["padding", "devices", "bfloat16"])
+@pytest.mark.parametrize("check", ["padding", "empty", "devices", "bfloat16"])
 def test_batches(name, check):
     loss, batch = CASES[name]
     getattr(loss_checks, f"check_{check}")(loss, batch())

@@ -82,6 +82,10 @@ def test_neighbours_predict_as_a_slow_loop_does():
         assert int(found.label[i]) == round(sum(near) / 4)  # half to even, as Python's
         shares = [np.mean([y > h for y in near]) for h in range(4)]
         assert np.asarray(found.above[i]) == pytest.approx(shares)
+    lost = fitted_predictions.predict_by_neighbours(
+        jnp.asarray(queries).at[3, 1].set(jnp.nan), support, most=6, num_ranks=5
+    )
+    assert np.isnan(lost.above).all(axis=1).tolist() == [i == 3 for i in range(12)]
 
 
 def test_k_is_the_one_with_the_least_validation_error():

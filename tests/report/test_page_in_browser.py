@@ -4,6 +4,7 @@ import base64
 import json
 import shlex
 
+import hostile_runs
 import numpy as np
 import pytest
 from chromium import Browser
@@ -12,6 +13,7 @@ from launching import launch, launched
 
 from cloc_jax.cli import command_line, decide, runs
 from cloc_jax.report import html_page
+from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics, predictions
 from cloc_jax.scoring.results import read_results
@@ -363,6 +365,30 @@ def test_nothing_is_loaded_and_nothing_goes_wrong(browser, run):
         "const s = document.createElement('script'); s.textContent = 'window.hit = 1';"
         "document.body.append(s); return window.hit"
     ) is None  # fmt: skip
+
+
+def test_names_are_nothing_but_text(browser, tmp_path):
+    """Whatever they hold, the page has the same elements, and says them as they are."""
+    found = {}
+    for change in (hostile_runs.tame, str):
+        browser.driver.get_log("browser")
+        browser.open(
+            hostile_runs.hostile_run(tmp_path / change.__name__, change=change)
+        )
+        browser.set(control("missed", 0, "[type=range]"), 0.3)
+        browser.set("[name=mistake]", "all")
+        browser.one("#image-table tbody button.name").click()
+        found[change] = browser.run(
+            "return [...document.querySelectorAll('*')].map((e) =>"
+            " [e.tagName, ...e.getAttributeNames()].join(' '))"
+        )
+        assert browser.run("return window.hit") is None
+        assert browser.driver.get_log("browser") == []
+        data = json.loads(browser.one("#data").get_property("textContent"))
+        said = browser.texts("[name=rank] option")[1:]
+        assert said == [" ".join(printable(r).split()) for r in data["ranks"]]
+        assert len(said) == 3 and data["images"]["names"]
+    assert found[str] == found[hostile_runs.tame]
 
 
 def test_without_scripts(browser, run):

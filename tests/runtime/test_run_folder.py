@@ -83,6 +83,11 @@ def test_support_comes_back_and_may_be_absent(tmp_path):
     assert found.keys() == {"bank", "k"} and found["k"] == 4
     np.testing.assert_array_equal(found["bank"], np.eye(3))
     assert found["bank"].dtype == np.float32
+    files.write_sealed(
+        tmp_path / "stages" / "final.json", {"name": "final", "seconds": 1, "files": []}
+    )
+    with pytest.raises(files.Damaged, match="final.json is damaged: its files are no"):
+        run.read_stage("final")
 
 
 def test_a_failure_is_kept_until_training_goes_on(tmp_path):

@@ -44,6 +44,18 @@ def test_probabilities_are_in_the_order(fitted):
     assert (fitted.classes_[chances.argmax(1)] == fitted.predict(X)).all()
 
 
+def assert_no_class_of_infinite_numbers(found):
+    X, _ = graded()
+    X[7] = 3e38
+    for use in (found.predict, found.predict_proba):
+        with pytest.raises(ValueError, match="not finite, such as for row 7,.*scale"):
+            use(X)
+
+
+def test_features_that_overflow_have_no_class(fitted):
+    assert_no_class_of_infinite_numbers(fitted)
+
+
 def test_boundaries_have_margins(fitted):
     found = fitted.decision_boundaries()
     assert list(found) == ["mild|moderate", "moderate|severe"]
@@ -133,6 +145,7 @@ def test_other_methods(method):
     # POE drops half of the features in training, and there are only four.
     assert found.score(X, y) > (0.55 if method == "poe" else 0.7)
     np.testing.assert_allclose(found.predict_proba(X).sum(1), 1)
+    assert_no_class_of_infinite_numbers(found)
     if method in ("coral", "clm", "gol"):
         assert list(found.decision_boundaries()) == ["mild|moderate", "moderate|severe"]
     else:

@@ -105,6 +105,14 @@ def canonical(
       preprocessing: in place of what the file says.
     """
     named = names.from_timm(tensors)
+    for name, tensor in named.items():
+        with np.errstate(over="ignore"):  # which is what is looked for
+            numbers = np.asarray(tensor, np.float32)
+        if not np.isfinite(numbers).all():
+            raise ValueError(
+                f"the tensor {name} holds numbers that are infinite, no numbers or too "
+                "large for float32; get other weights."
+            )
     recognised = names.recognise(named)
     if architecture not in (None, recognised):
         raise ValueError(
