@@ -137,7 +137,9 @@ def mmnp(
         weights = pairs if reduction == "mean" else where.astype(hinges.dtype)
         total, weight = jnp.sum(hinges) * validity, jnp.sum(weights)
         if axis_name is not None:
-            total, weight = jax.lax.psum((total, weight), axis_name)
+            # Each alone: together, jax 0.8 transposes both, and the weight is constant.
+            total = jax.lax.psum(total, axis_name)
+            weight = jax.lax.psum(weight, axis_name)
         return total / jnp.maximum(weight, 1)
 
 
