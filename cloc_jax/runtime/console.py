@@ -20,14 +20,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from cloc_jax.runtime import errors
+from cloc_jax.runtime import environment, errors
 
 
 class SafeConsole(Console):
     """A console that shows names of files as they are, and obeys nothing in them."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(errors.printable(text), **options)
+        shown = errors.printable(environment.commands_here(text))
+        return super().render_str(shown, **options)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
