@@ -194,9 +194,12 @@ class ScalarLog:
                 self._writer.close()
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Adds values by name."""
-        import tensorboardX  # late: it imports PyTorch where that is installed
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        """Adds values by name; does nothing where tensorboardX is not installed."""
+        try:
+            import tensorboardX  # late: it imports PyTorch where that is installed
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+        except ImportError:
+            return
 
         with errors.naming(self._folder):
             if self._writer is None:
