@@ -361,7 +361,8 @@ def _spans(anchor_labels, anchor_index, labels, where, num_ranks):
         start=(stop - sizes)[anchor_labels],
         stop=stop[anchor_labels],
         own=own[anchor_index],
-        valid=jnp.full_like(anchor_labels, jnp.sum(where)),
+        # jax 0.8 has no full_like of a sum that differs between devices.
+        valid=jnp.zeros_like(anchor_labels) + jnp.sum(where, dtype=jnp.int32),
     )
     return order, jax.tree.map(lambda x: jnp.where(where[anchor_index], x, 0), spans)
 
