@@ -4,6 +4,7 @@
 """
 
 __all__ = ["load"]
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The program: `python launch.py`, `python -m cloc_jax`, or the script `cloc_jax`."""
+"""The program: `python launch.py`, `python -m cloc_jax`, or the script `cloc-jax`."""
 
 import signal
 

@@ -27,14 +27,18 @@ from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.errors import printable
 
 Job = Callable[..., int]
-# Beside the package, in the repository as in an installation.
-CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
+# In an installation within the package, in the repository beside it.
+CONFIGS = next(
+    folder
+    for place in (environment.PACKAGE, environment.PACKAGE.parent)
+    if (folder := place / "configs").is_dir()
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Any setting of cloc_jax/config.py can be given as well: --config=FILE and
-    --config.train.batch_size=32."""
+    """Any setting of cloc_jax/config.py can be given as well: --config=FILE or the name
+    of a file in configs/, and --config.train.batch_size=32."""
 
     config: ConfigDict
     name: str  # of the file and its variant
@@ -91,10 +95,13 @@ class PlaceSettings(Settings):
 
 
 def load_config(text: str) -> tuple[ConfigDict, str]:
-    """The configuration of FILE.py, FILE.py:variant or FILE.json, and its name."""
+    """The configuration of FILE.py or FILE.json, or the shipped one of that name, and
+    its name; of a variant where one follows, as in FILE.py:frozen or koa:frozen."""
     file, _, variant = text.partition(":")
     path = pathlib.Path(file)
-    if not path.exists() and path.parent.name == CONFIGS.name:
+    if file and path.name == file and not path.suffix:
+        path = CONFIGS / f"{file}.py"
+    elif not path.exists() and path.parent.name == CONFIGS.name:
         path = CONFIGS / path.name  # one that is shipped, asked for from elsewhere
     try:
         if path.suffix == ".json":
@@ -169,6 +176,9 @@ class Written(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes end with one sentence and a hint."""
 
+    def format_help(self) -> str:
+        return environment.commands_here(super().format_help())
+
     def error(self, message: str) -> NoReturn:
         message += "an empty word" * message.endswith(": ")
         print(
@@ -182,7 +192,7 @@ def parser(job: Job) -> Parser:
     """The parser of a job's own flags."""
     taken = settings_type(job)
     made = Parser(
-        prog=f"python launch.py {job.__name__}",
+        prog=environment.commands_here(f"python launch.py {job.__name__}"),
         description=summary(job),
         epilog=inspect.getdoc(taken) if taken else None,
         allow_abbrev=False,

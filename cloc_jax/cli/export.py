@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
+import cloc_jax
 from cloc_jax.encoders.backbone import PREPROCESSINGS
 from cloc_jax.report import model_card
 from cloc_jax.runtime import files
@@ -24,7 +25,7 @@ from cloc_jax.training import encoder, trained_run
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
-PACKAGES = ("cloc_jax", "jax", "flax", "numpy")
+PACKAGES = ("jax", "flax", "numpy")
 # Settings that may be paths, which say something of the machine and nothing to others.
 PLACES = {"data": ("root", "prepared", "csv"), "encoder": ("weights",)}
 
@@ -119,7 +120,7 @@ def _about(
         tables["saved decision"] = scores
     about = {
         "format": folder_of.FORMAT,
-        "version": metadata.version("cloc_jax"),
+        "version": cloc_jax.__version__,
         "method": config.method.name,
         "ranks": run.ranks,
         "outputs": list(program.outputs),
@@ -127,7 +128,8 @@ def _about(
         "platforms": list(trained_run.PLATFORMS),
         # With batches of this size results are those of `predict`, to the bit.
         "batch": {"images": run.prediction_batch, "devices": run.mesh.size},
-        "versions": {n: metadata.version(n) for n in PACKAGES},
+        "versions": {"cloc_jax": cloc_jax.__version__}
+        | {n: metadata.version(n) for n in PACKAGES},
     }
     words = [f"on the encoder {config.encoder.name}"]
     if frozen := encoder.frozen_groups(config):

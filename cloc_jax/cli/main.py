@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import cloc_jax
 from cloc_jax.cli import command_line, hardware, images, runs, studies
-from cloc_jax.runtime import errors, processes
+from cloc_jax.runtime import environment, errors, processes
 
-PACKAGE = pathlib.Path(cloc_jax.__file__).resolve().parent
 JOBS: dict[str, command_line.Job] = {
     job.__name__: job
     for job in (
@@ -44,6 +43,7 @@ cloc_jax: ordinal image classification with learned margins.
     python launch.py … --resume                         go on after an interruption
     python launch.py predict --run=DIR image.png …      grade images
     python launch.py JOB --help                         what a job takes
+    python launch.py --version                          versions and devices
 
 Any setting of cloc_jax/config.py can be overridden: --config.train.batch_size=32
 
@@ -52,7 +52,7 @@ Jobs:
 
 
 def start() -> None:
-    """What `launch.py`, `python -m cloc_jax` and the script `cloc_jax` do."""
+    """What `launch.py`, `python -m cloc_jax` and the script `cloc-jax` do."""
     with errors.reader_may_leave():
         sys.exit(main(sys.argv[1:]))
 
@@ -62,6 +62,9 @@ def main(words: Sequence[str]) -> int:
     is_named = bool(words) and not words[0].startswith("-")
     if not is_named and {"--help", "-h"} & set(words):
         print(overview())
+        return 0
+    if not is_named and "--version" in words:
+        print(version())
         return 0
     name, words = (words[0], words[1:]) if is_named else ("train", words)
     try:
@@ -81,7 +84,8 @@ def main(words: Sequence[str]) -> int:
         if isinstance(error, BrokenPipeError):
             code = errors.UNREAD
         elif problem:
-            print(f"error: {errors.printable(problem)}", file=sys.stderr)
+            shown = errors.printable(environment.commands_here(problem))
+            print(f"error: {shown}", file=sys.stderr)
             code = 2
         else:
             traceback.print_exc()
@@ -108,7 +112,16 @@ def run_job(name: str, words: Sequence[str]) -> int:
 def overview() -> str:
     """What `launch.py --help` prints."""
     lines = [f"    {name:10}{command_line.summary(job)}" for name, job in JOBS.items()]
-    return "\n".join([OVERVIEW, *lines])
+    return environment.commands_here("\n".join([OVERVIEW, *lines]))
+
+
+def version() -> str:
+    """What `launch.py --version` prints."""
+    environment.set_up_libraries(is_joint=False)
+    found = environment.environment()
+    device = found.pop("device")
+    parts = (f"{name} {number}" for name, number in found.items())
+    return f"cloc_jax {cloc_jax.__version__}\n{', '.join(parts)}\non {device}"
 
 
 def _has_peers() -> bool:
@@ -128,4 +141,4 @@ def _is_ours(error: BaseException) -> bool:
     if not isinstance(error, ValueError | OSError | ArithmeticError):
         return False
     frames = traceback.extract_tb(error.__traceback__)
-    return PACKAGE in pathlib.Path(frames[-1].filename).resolve().parents
+    return environment.PACKAGE in pathlib.Path(frames[-1].filename).resolve().parents

@@ -112,7 +112,7 @@ class BatchNorm(nnx.BatchNorm):
 
 def set_statistics(network: nnx.Module, *, groups: int, is_frozen: bool) -> None:
     """Sets what all batch norms of a network normalise by in training."""
-    for _, module in nnx.iter_modules(network):
+    for _, module in nnx.iter_graph(network):
         if isinstance(module, BatchNorm):
             module.groups, module.is_frozen = groups, is_frozen
 

@@ -137,7 +137,9 @@ def mmnp(
         weights = pairs if reduction == "mean" else where.astype(hinges.dtype)
         total, weight = jnp.sum(hinges) * validity, jnp.sum(weights)
         if axis_name is not None:
-            total, weight = jax.lax.psum((total, weight), axis_name)
+            # Each alone: together, jax 0.8 transposes both, and the weight is constant.
+            total = jax.lax.psum(total, axis_name)
+            weight = jax.lax.psum(weight, axis_name)
         return total / jnp.maximum(weight, 1)
 
 
@@ -359,7 +361,8 @@ def _spans(anchor_labels, anchor_index, labels, where, num_ranks):
         start=(stop - sizes)[anchor_labels],
         stop=stop[anchor_labels],
         own=own[anchor_index],
-        valid=jnp.full_like(anchor_labels, jnp.sum(where)),
+        # jax 0.8 has no full_like of a sum that differs between devices.
+        valid=jnp.zeros_like(anchor_labels) + jnp.sum(where, dtype=jnp.int32),
     )
     return order, jax.tree.map(lambda x: jnp.where(where[anchor_index], x, 0), spans)
 

@@ -67,7 +67,10 @@ class Teacher(nnx.Module):
     def __init__(self, student: nnx.Module):
         for name in AVERAGED:
             part = nnx.clone(getattr(student, name))
-            for _, module in nnx.iter_modules(part):
+            modules = [
+                one for _, one in nnx.iter_graph(part) if isinstance(one, nnx.Module)
+            ]
+            for module in modules:
                 for attribute, value in list(vars(module).items()):
                     if isinstance(value, nnx.Param):
                         setattr(module, attribute, Untrained(value[...]))

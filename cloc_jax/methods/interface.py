@@ -240,7 +240,7 @@ def freeze(model: nnx.Module, trains: Collection[str]) -> None:
     An optimizer that leaves a group alone does not keep its running statistics from
     following the batches.
     """
-    for path, module in nnx.iter_modules(model):
+    for path, module in nnx.iter_graph(model):
         if path and group_of(path) in trains:
             continue
         if isinstance(module, nnx.BatchNorm):

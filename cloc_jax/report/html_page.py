@@ -27,6 +27,7 @@ from markupsafe import Markup
 from cloc_jax.report import view as views
 from cloc_jax.report.view import View
 from cloc_jax.runtime import files
+from cloc_jax.runtime.environment import commands_here
 from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, metrics
@@ -213,7 +214,7 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
         )
     run = shlex.quote(str(view.folder.path))
     return {
-        "command": f"python launch.py decide --run={run}",
+        "command": commands_here(f"python launch.py decide --run={run}"),
         "temperature": temperature,
         "saved": saved,
         "calibration": len(view.splits[CALIBRATION].true) if CALIBRATION in at else 0,

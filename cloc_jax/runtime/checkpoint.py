@@ -39,12 +39,9 @@ def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, ModelState]:
 
 def evaluating(graph: nnx.GraphDef, state: ModelState) -> Any:
     """The model with its batch norms and dropouts in evaluation mode."""
-    return nnx.view(
-        merge_model(graph, state),
-        use_running_average=True,
-        deterministic=True,
-        raise_if_not_found=False,
-    )
+    model = merge_model(graph, state)
+    model.eval()
+    return model
 
 
 def merge_model(graph: nnx.GraphDef, state: ModelState) -> Any:

@@ -20,14 +20,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from cloc_jax.runtime import errors
+from cloc_jax.runtime import environment, errors
 
 
 class SafeConsole(Console):
     """A console that shows names of files as they are, and obeys nothing in them."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(errors.printable(text), **options)
+        shown = errors.printable(environment.commands_here(text))
+        return super().render_str(shown, **options)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -193,9 +194,12 @@ class ScalarLog:
                 self._writer.close()
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Adds values by name."""
-        import tensorboardX  # late: it imports PyTorch where that is installed
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        """Adds values by name; does nothing where tensorboardX is not installed."""
+        try:
+            import tensorboardX  # late: it imports PyTorch where that is installed
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+        except ImportError:
+            return
 
         with errors.naming(self._folder):
             if self._writer is None:

@@ -16,6 +16,8 @@ from cloc_jax.runtime import errors
 
 GPUS = pathlib.Path("/proc/driver/nvidia/gpus")  # a folder for each
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+LAUNCH = PACKAGE.parent / "launch.py"  # in the repository alone
 KEEP_MEMORY = "CLOC_KEEP_MEMORY"  # environment variable; 0 leaves the allocator alone
 # Numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -36,6 +38,13 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in packages},
     }
+
+
+def commands_here(text: str) -> str:
+    """A text about `launch.py`, which is `cloc-jax` where the package is installed."""
+    if LAUNCH.is_file():
+        return text
+    return re.sub(r"\b(python )?launch\.py\b", "cloc-jax", text)
 
 
 def cache_folder() -> pathlib.Path:

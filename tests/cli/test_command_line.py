@@ -92,6 +92,10 @@ def test_a_shipped_configuration_is_found_from_anywhere(tmp_path, monkeypatch):
     own = "from cloc_jax.config import default_config\n\n\ndef get_config():\n"
     (tmp_path / "configs" / "koa.py").write_text(f"{own}    return default_config()\n")
     assert load_config("configs/koa.py")[0].data.name == ""
+    # A bare name is always that of a shipped one.
+    (tmp_path / "koa").mkdir()
+    config, name = load_config("koa:frozen")
+    assert name == "koa_frozen" and config.data.name == "koa"
 
 
 @pytest.mark.parametrize(
@@ -123,6 +127,7 @@ def test_a_pipe_is_no_configuration_file(tmp_path, name):
     [
         (["--config.train.batchsize=8"], 'Did you mean "batch_size"'),
         (["--config=configs/nothing.py"], "configs/ has adience.py, bracs.py"),
+        (["--config=nothing"], "configs/ has adience.py, bracs.py"),
         (["--batch_size=8"], "unrecognized arguments: --batch_size=8"),
         (["train", ""], "unrecognized arguments: an empty word."),
         (["--run=a\0b"], "holds a NUL"),

@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import sys
 
 import pytest
 from tensorboardX.proto import event_pb2
@@ -44,6 +45,13 @@ def events(folder):
             found.append(event_pb2.Event.FromString(data[12 : 12 + length]))
             data = data[12 + length + 4 :]
     return found
+
+
+def test_nothing_is_written_without_the_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)  # it cannot be imported
+    with ScalarLog(tmp_path / "tb", 1) as log:
+        log.write({"val/mae": 0.5}, 1)
+    assert not (tmp_path / "tb").exists()
 
 
 def test_values_come_back_by_name_and_step(tmp_path):

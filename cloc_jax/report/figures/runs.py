@@ -132,7 +132,7 @@ def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Fi
 
     Both are made of all splits together, so that splits can be compared; each has a
     column of its own. The centroids of the ranks are joined in order. Fewer points than
-    MIN_UMAP_POINTS, and those on one line, have no UMAP.
+    MIN_UMAP_POINTS, and those on one line, have no UMAP; without umap-learn none have.
     """
     vectors = np.concatenate([points for points, _ in splits.values()])
     classes = np.concatenate([labels for _, labels in splits.values()])
@@ -141,12 +141,13 @@ def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Fi
 
     components, share = _pca(vectors)
     maps = {f"PCA ({100 * share:.0f}% of the variance)": components}
+    obstacle = "too few or too alike for UMAP"
     # Of points on one line, UMAP would divide by 0.
-    has_umap = (
-        len(components) >= MIN_UMAP_POINTS and components.std(axis=0).min() > 1e-6
-    )
-    if has_umap:
-        maps = {"UMAP": _umap(vectors, components)} | maps
+    if len(components) >= MIN_UMAP_POINTS and components.std(axis=0).min() > 1e-6:
+        try:
+            maps = {"UMAP": _umap(vectors, components)} | maps
+        except ImportError:
+            obstacle = "for UMAP, install umap-learn"
 
     names = [style.short(rank, 22) for rank in ranks]
     width = 4.1 * len(splits) + 1.2 + 0.085 * max(map(len, names))
@@ -161,7 +162,7 @@ def embedding_figure(splits: Mapping[str, Embedded], ranks: Sequence[str]) -> Fi
     for axes, name, count in zip(grid[0], splits, counts, strict=True):
         axes.set_title(f"{name}: {count:,} images", fontsize=11, parse_math=False)
     style.rank_bar(figure, grid, names)
-    kinds = "UMAP and PCA" if has_umap else "PCA (too few or too alike for UMAP)"
+    kinds = "UMAP and PCA" if "UMAP" in maps else f"PCA ({obstacle})"
     figure.suptitle(f"Embeddings by {kinds}", fontweight="bold")
     return figure
 
