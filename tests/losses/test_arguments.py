@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from loss_checks import QUICKLY
 from test_every_loss import CASES
 
-from cloc_jax.losses import mmnp, sord
+from cloc_jax.losses import mmnp, slace
 from cloc_jax.runtime import sharding
 
 FORMS = ("dense", "sorted", "blockwise")
@@ -91,11 +91,9 @@ def test_booleans_and_lists_are_taken():
     jaxtyping.config.update("jaxtyping_disable", True)  # signatures ask for arrays
     try:
         assert mmnp(z.tolist(), two.tolist(), m[:1].tolist()) == got
-        options = {"alpha": 1.0, "distance": "squared"}
         logits = z[:, :5]
-        assert sord(logits.tolist(), y.tolist(), **options) == sord(
-            logits, y, **options
-        )
+        listed = slace(logits.tolist(), y.tolist(), alpha=1.0)
+        assert listed == slace(logits, y, alpha=1.0)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 
