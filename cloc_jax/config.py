@@ -163,15 +163,19 @@ def default_config() -> ConfigDict:
     # then asks for its margins between prototypes as well.
     config.head.classifier = "layers"
     config.head.hidden = 256  # ours: width between the classifier's two layers
+    # Of the probabilities that the layers give, for methods with a softmax: free, or
+    # with a single peak by binomial, poisson or copoc; docs/methods.md has them.
+    config.head.shape = "free"
 
     # Every method has its settings under its own name; those of a method that is not
     # the chosen one must be left alone. docs/methods.md says what each method is.
     config.method = ConfigDict()
     # cloc, ce (cross-entropy alone), orcnn, poe, gol, mwr, rnc, simclr, supcon, dino,
-    # coral, corn, sord or clm.
+    # coral, corn, sord, clm, soft_labels, cdw_ce, squared_emd, slace, weighted_kappa or
+    # orcu.
     config.method.name = "cloc"
     config.method.cloc = _cloc()
-    for name in ("ce", "orcnn", "coral", "corn"):
+    for name in ("ce", "orcnn", "coral", "corn", "squared_emd"):
         config.method[name] = ConfigDict()  # nothing to set
     config.method.poe = _poe()
     config.method.gol = _gol()
@@ -182,6 +186,11 @@ def default_config() -> ConfigDict:
     config.method.dino = _dino()
     config.method.sord = _sord()
     config.method.clm = _clm()
+    config.method.soft_labels = _soft_labels()
+    config.method.cdw_ce = _cdw_ce()
+    config.method.slace = _slace()
+    config.method.weighted_kappa = _weighted_kappa()
+    config.method.orcu = _orcu()
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
@@ -219,6 +228,10 @@ def default_config() -> ConfigDict:
     config.train.patience = 10  # epochs without improvement that end such a stage
     config.train.monitor = "mae"  # ours: the validation metric that must improve
     config.train.sampling = "natural"  # ours: natural, or balanced over ranks
+    # How much an image counts in the loss: "balanced", so that all ranks count alike,
+    # or one number per rank, such as (1, 2, 1, 1, 1); () for every image alike.
+    config.train.rank_weights = config_dict.FieldReference((), field_type=object)
+    config.train.boundary_weights = ()  # of orcnn, coral and corn: one per boundary
     config.train.eval_batch_size = 256  # ours; changes no result
     config.train.log_steps = 20  # steps between two looks at the loss
     config.train.checkpoint_steps = 500  # besides one at the end of each epoch
@@ -385,6 +398,46 @@ def _clm() -> ConfigDict:
     # this per step.
     clm.threshold_learning_rate = config_dict.placeholder(float)
     return clm
+
+
+def _soft_labels() -> ConfigDict:
+    """Soft labels that follow a unimodal distribution."""
+    soft_labels = ConfigDict()
+    # binomial, poisson, triangular, beta or geometric; exponential ones are sord's.
+    soft_labels.kind = "triangular"
+    # Of triangular, what each neighbour gets; of geometric, what all others get.
+    soft_labels.alpha = 0.05
+    return soft_labels
+
+
+def _cdw_ce() -> ConfigDict:
+    """CDW-CE: cross-entropy of wrong ranks, weighted by their distance."""
+    cdw_ce = ConfigDict()
+    cdw_ce.alpha = 5.0  # power of the distance; the authors': 5 to 7
+    cdw_ce.margin = 0.0  # a wrong rank below this probability costs nothing
+    return cdw_ce
+
+
+def _slace() -> ConfigDict:
+    """SLACE: soft labels against accumulated probabilities."""
+    slace = ConfigDict()
+    slace.alpha = 1.0  # larger: closer to plain labels
+    return slace
+
+
+def _weighted_kappa() -> ConfigDict:
+    """Weighted kappa: 1 minus it, over a whole batch."""
+    weighted_kappa = ConfigDict()
+    weighted_kappa.penalty = "quadratic"  # or linear, in the distance of ranks
+    weighted_kappa.log = False  # its logarithm
+    return weighted_kappa
+
+
+def _orcu() -> ConfigDict:
+    """ORCU: soft labels and a barrier that keeps probabilities unimodal."""
+    orcu = ConfigDict()
+    orcu.strength = 3.0  # the authors' t: slope of the barrier where it is violated
+    return orcu
 
 
 def _stage(

@@ -9,7 +9,7 @@ what it cost.
 import math
 import shutil
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.table import Table
@@ -75,6 +75,7 @@ def decide(
     costs: Sequence[str] = (),
     guarantee: bool = False,
     coverage: float | None = None,
+    sets: Literal["greedy", "rps"] = "greedy",
 ) -> Decision:
     """Writes decision.json into a run's folder and prints what it changes on test.
 
@@ -89,13 +90,16 @@ def decide(
       costs: in place of that, such as "1|2=5" or "1|2=5:1".
       guarantee: whether `max_missed` holds by conformal risk control.
       coverage: the share of prediction sets that have to hold the true rank.
+      sets: their kind; see `conformal_sets`.
     """
     _check(boundaries, max_missed, costs, guarantee, coverage)
+    if sets != "greedy" and coverage is None:
+        raise ValueError(f"--sets={sets} belongs to --coverage; give that as well.")
     run = FinishedRun(folder)
     choice: dict[str, Any] = {}
     if coverage is not None:
         held, at = run.calibrated(CALIBRATION)
-        choice["sets"] = conformal_sets.fit(at, held, coverage)
+        choice["sets"] = conformal_sets.fit(at, held, coverage, sets)
     if costs:
         choice["costs"] = _costs(costs, run.ranks)
     elif max_missed:

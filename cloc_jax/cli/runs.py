@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cloc_jax.cli import studies
 from cloc_jax.cli.command_line import (
@@ -115,6 +115,7 @@ def decide(
     cost: Annotated[Sequence[str], Written("'1|2=5'")] = (),
     guarantee: bool = False,
     coverage: Annotated[float | None, Written("SHARE")] = None,
+    sets: Literal["greedy", "rps"] = "greedy",
     remove: bool = False,
 ) -> int:
     """Choose how a run decides at boundaries that matter, and keep it.
@@ -132,6 +133,8 @@ def decide(
       coverage: sets of neighbouring ranks that hold the true one for this share of
         images; alone or beside the others; needs a run trained with
         --config.data.calibration_fraction above 0
+      sets: of --coverage, how sets grow: from the most probable rank to the more
+        probable neighbour, or from the median by the ranked probability score
       remove: take the saved decision away
     """
     if remove and (boundary or max_missed or cost or guarantee or coverage is not None):
@@ -152,6 +155,7 @@ def decide(
             costs=cost,
             guarantee=guarantee,
             coverage=coverage,
+            sets=sets,
         )
     return 0
 

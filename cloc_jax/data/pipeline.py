@@ -1,9 +1,9 @@
 """From a source of images to batches on the device, read by Grain's threads.
 
 A batch is a dict of arrays: "id" (the item's index in its split), "image" (uint8, a
-tuple of them with several views), "label" and "mask" (False for padding). Where a
-sampler's rows hold several items, "id" and "label" are [row, item], and "image" is a
-tuple of every item's views.
+tuple of them with several views), "label", "mask" (False for padding), and "weight"
+where items differ in it. Where a sampler's rows hold several items, "id", "label" and
+"weight" are [row, item], and "image" is a tuple of every item's views.
 """
 
 import itertools
@@ -97,12 +97,15 @@ def evaluation_batches(
 
 
 def _element(source: Source, items: Any, image: Any, is_real: bool = True) -> Batch:
-    return {
+    element = {
         "id": np.asarray(items, np.int32),
         "image": image,
         "label": np.asarray(source.labels[items], np.int32),
         "mask": np.bool_(is_real),
     }
+    if source.weights is not None:
+        element["weight"] = source.weights[items]
+    return element
 
 
 def _on_device(batches: grain.MapDataset, threads: int, place) -> Iterator[Batch]:

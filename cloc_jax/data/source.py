@@ -29,6 +29,8 @@ class Source(Protocol):
     paths: Sequence[pathlib.Path] | None = None  # where images are files of their own
     contents: Sequence[str] | None = None  # a digest of each item's file, if there are
     stamps: Sequence[str] = ()  # a fingerprint of each item's pixels: a cache's key
+    # How much each item counts in a training loss, float32; None for all alike.
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,6 +53,12 @@ class Source(Protocol):
         other.labels = labels
         return other
 
+    def with_weights(self, weights: np.ndarray | None) -> "Source":
+        """The same items with other weights."""
+        other = copy.copy(self)
+        other.weights = weights
+        return other
+
 
 class Wrapper(Source):
     """Other images of the items of a source."""
@@ -58,7 +66,7 @@ class Wrapper(Source):
     def __init__(self, source: Source):
         self.ids, self.labels, self.paths = source.ids, source.labels, source.paths
         self.contents, self.stamps = source.contents, source.stamps
-        self._source = source
+        self.weights, self._source = source.weights, source
 
     def original(self) -> Source:
         return self._source.original()
@@ -74,6 +82,8 @@ class Subset(Source):
         self.paths = source.paths and [source.paths[i] for i in self._items]
         self.contents = source.contents and [source.contents[i] for i in self._items]
         self.stamps = source.stamps and [source.stamps[i] for i in self._items]
+        if source.weights is not None:
+            self.weights = source.weights[self._items]
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self._source[self._items[index]]

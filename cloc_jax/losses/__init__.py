@@ -17,7 +17,17 @@ from .ordinal_heads import (
     corn,
     cumulative_link,
     ordinal_binary,
-    sord,
+)
+from .ordinal_softmax import (
+    KAPPA_PENALTIES,
+    SOFT_LABELS,
+    cdw_ce,
+    orcu,
+    slace,
+    soft_cross_entropy,
+    soft_labels,
+    squared_emd,
+    weighted_kappa,
 )
 from .probabilistic import PoeTerms, poe_terms
 from .self_distillation import dino, dino_center

@@ -27,8 +27,21 @@ def mask_rows(
     return where, *masked
 
 
+def shares(
+    where: Bool[Array, "batch"], weights: Float[AnyArray, "batch"] | None
+) -> Float[Array, "batch"]:
+    """By how much each row counts: its weight, 1 if not given; 0 for padding."""
+    if weights is None:
+        return where.astype(jnp.float32)
+    return jnp.where(where, widened(weights), 0)
+
+
 def mean(
-    values: Float[Array, "batch"], where: Bool[Array, "batch"]
+    values: Float[Array, "batch"],
+    where: Bool[Array, "batch"],
+    weights: Float[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
-    """Mean of the values where the mask is True; 0 where there are none."""
-    return jnp.sum(values, where=where) / jnp.maximum(jnp.sum(where), 1)
+    """Weighted mean of the values where the mask is True; 0 where nothing counts."""
+    share = shares(where, weights)
+    total = jnp.sum(share)
+    return jnp.sum(values * share, where=where) / jnp.where(total > 0, total, 1)

@@ -2,11 +2,10 @@
 
 Ranks as answers at boundaries, is the rank y above boundary k, y > k: one binary task
 per boundary (`ordinal_binary`, `coral`, `corn`), or one score whose place between
-thresholds is the rank (`cumulative_link`). Or classification with labels that are
-spread over the neighbouring ranks (`sord`).
+thresholds is the rank (`cumulative_link`). All take optional weights of samples, and
+are then weighted means; the binary tasks also take weights of boundaries, by which
+their terms are multiplied.
 """
-
-from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,35 +15,34 @@ from jaxtyping import Array, Bool, Float
 from . import masks
 from .multi_margin import AnyArray, Labels, widened
 
-RankDistance = Literal["absolute", "squared"]
-RANK_DISTANCES = get_args(RankDistance)
-
 
 def ordinal_binary(
     logits: Float[AnyArray, "batch boundaries 2"],
     labels: Labels,
     *,
-    weights: Float[AnyArray, "boundaries"] | None = None,
+    boundary_weights: Float[AnyArray, "boundaries"] | None = None,
+    weights: Float[AnyArray, "batch"] | None = None,
     where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of a two-way softmax per boundary, in at least float32 (ORCNN).
 
-        mean_i sum_k weights_k * -log softmax(logits_ik)[y_i > k]
+        mean_i sum_k boundary_weights_k * -log softmax(logits_ik)[y_i > k]
 
     (Niu et al., "Ordinal Regression with Multiple Output CNN for Age Estimation", CVPR
-    2016.) Weights are 1 if not given. Padding (where False) takes no part.
+    2016.) Padding (where False) takes no part.
     """
     where, logits, labels = masks.mask_rows(where, logits, labels)
-    losses = _cross_entropies(logits[..., 1] - logits[..., 0], labels)
-    if weights is not None:
-        losses = losses * widened(weights)[None, :]
-    return masks.mean(jnp.sum(losses, axis=1), where)
+    differences = logits[..., 1] - logits[..., 0]
+    losses = _cross_entropies(differences, labels, boundary_weights)
+    return masks.mean(jnp.sum(losses, axis=1), where, weights)
 
 
 def coral(
     logits: Float[AnyArray, "batch boundaries"],
     labels: Labels,
     *,
+    boundary_weights: Float[AnyArray, "boundaries"] | None = None,
+    weights: Float[AnyArray, "batch"] | None = None,
     where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of a sigmoid per boundary, in at least float32 (CORAL).
@@ -55,13 +53,16 @@ def coral(
     boundaries only by a bias; the loss takes any. Padding (where False) takes no part.
     """
     where, logits, labels = masks.mask_rows(where, logits, labels)
-    return masks.mean(jnp.sum(_cross_entropies(logits, labels), axis=1), where)
+    losses = _cross_entropies(logits, labels, boundary_weights)
+    return masks.mean(jnp.sum(losses, axis=1), where, weights)
 
 
 def corn(
     logits: Float[AnyArray, "batch boundaries"],
     labels: Labels,
     *,
+    boundary_weights: Float[AnyArray, "boundaries"] | None = None,
+    weights: Float[AnyArray, "batch"] | None = None,
     where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Cross-entropy of conditional tasks, in at least float32 (CORN).
@@ -75,8 +76,10 @@ def corn(
     where, logits, labels = masks.mask_rows(where, logits, labels)
     boundary = jnp.arange(logits.shape[1], dtype=labels.dtype)[None, :]
     in_task = where[:, None] & (labels[:, None] >= boundary)
-    losses = jnp.sum(_cross_entropies(logits, labels), where=in_task)
-    return losses / jnp.maximum(jnp.sum(in_task), 1)
+    losses = _cross_entropies(logits, labels, boundary_weights)
+    share = masks.shares(where, weights)[:, None] * in_task
+    total = jnp.sum(share)
+    return jnp.sum(losses * share) / jnp.where(total > 0, total, 1)
 
 
 def above_from_conditionals(
@@ -94,6 +97,7 @@ def cumulative_link(
     thresholds: Float[AnyArray, "boundaries"],
     labels: Labels,
     *,
+    weights: Float[AnyArray, "batch"] | None = None,
     where: Bool[AnyArray, "batch"] | None = None,
 ) -> Float[Array, ""]:
     """Negative log-likelihood of the proportional odds model, in at least float32.
@@ -120,39 +124,16 @@ def cumulative_link(
     within = has_upper & has_lower
     width = jnp.where(within, upper - lower, 1)
     between = jnp.where(within, _log1mexp(width), 0)
-    return -masks.mean(below + above + between, where)
+    return -masks.mean(below + above + between, where, weights)
 
 
-def sord(
-    logits: Float[AnyArray, "batch ranks"],
-    labels: Labels,
-    *,
-    alpha: float,
-    distance: RankDistance,
-    where: Bool[AnyArray, "batch"] | None = None,
-) -> Float[Array, ""]:
-    """Cross-entropy with soft ordinal labels, in at least float32 (SORD).
-
-    mean_i -sum_k t_ik log softmax(logits_i)_k, with t_i the softmax over k of -alpha
-    |y_i - k| ("absolute") or -alpha (y_i - k)^2 ("squared"): Diaz and Marathe, "Soft
-    Labels for Ordinal Regression", CVPR 2019. A large alpha gives plain labels, 0 the
-    same for all ranks. Padding (where False) takes no part.
-    """
-    if distance not in RANK_DISTANCES:
-        raise ValueError(
-            f"distance {distance!r} is unknown; use one of {RANK_DISTANCES}."
-        )
-    where, logits, labels = masks.mask_rows(where, logits, labels)
-    rank = jnp.arange(logits.shape[1], dtype=labels.dtype)[None, :]
-    gaps = jnp.abs(labels[:, None] - rank).astype(logits.dtype)
-    targets = jax.nn.softmax(-alpha * (gaps**2 if distance == "squared" else gaps))
-    return masks.mean(optax.softmax_cross_entropy(logits, targets), where)
-
-
-def _cross_entropies(logits, labels):
+def _cross_entropies(logits, labels, boundary_weights):
     boundary = jnp.arange(logits.shape[1], dtype=labels.dtype)[None, :]
     above = (labels[:, None] > boundary).astype(logits.dtype)
-    return optax.sigmoid_binary_cross_entropy(logits, above)
+    losses = optax.sigmoid_binary_cross_entropy(logits, above)
+    if boundary_weights is None:
+        return losses
+    return losses * widened(boundary_weights)[None, :]
 
 
 def _log1mexp(x):

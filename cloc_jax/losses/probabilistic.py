@@ -33,6 +33,7 @@ def poe_terms(
     *,
     margin: float,
     distance: GaussianDistance,
+    weights: Float[AnyArray, "batch"] | None = None,
     where: Bool[AnyArray, "batch"] | None = None,
 ) -> PoeTerms:
     """Cross-entropy, KL and ordinal term of a batch, scalars in at least float32.
@@ -55,6 +56,7 @@ def poe_terms(
     Args:
       distance: "j", the symmetrised Kullback-Leibler divergence KL(i, j) + KL(j, i);
         "wasserstein", of order 2; "bhattacharyya"; or "hellinger".
+      weights: of images in the cross-entropy, a weighted mean then.
       where: False for padding, which takes no part: the next of the batch is the next
         that is no padding.
 
@@ -73,7 +75,7 @@ def poe_terms(
     entropies = optax.softmax_cross_entropy_with_integer_labels(logits, repeated)
     divergences = mean**2 + jnp.expm1(log_variance) - log_variance
     return PoeTerms(
-        cross_entropy=masks.mean(jnp.mean(entropies, axis=1), where),
+        cross_entropy=masks.mean(jnp.mean(entropies, axis=1), where, weights),
         kl=masks.mean(jnp.sum(divergences, axis=1) / 2, where),
         ordinal=_ordinal(mean, log_variance, labels, margin, distance, where),
     )

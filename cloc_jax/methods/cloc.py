@@ -337,4 +337,5 @@ def cloc(
         heads.embed,
         heads.predict,
         readouts=readouts,
+        takes_weights=True,
     )

@@ -214,7 +214,9 @@ def dino(
         after_step=after_step,
     )
     stages = (first, second._replace(enter=enter_downstream))
-    return interface.Method(init, stages, heads.features, pretraining.predict)
+    return interface.Method(
+        init, stages, heads.features, pretraining.predict, takes_weights=True
+    )
 
 
 def _outputs(network: Any, sizes: Sequence[Array], **options: Any) -> Array:

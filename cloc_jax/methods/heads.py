@@ -21,6 +21,7 @@ Inputs = (
     | Float[Array, "batch features"]
 )
 CLASSIFIERS = ("layers", "cosine")
+SHAPES = ("free", "binomial", "poisson", "copoc")
 FIRST_SCALE = 10.0  # of cosines, as logits of a cosine classifier
 CONTRASTS = ("embedding", "hidden", "logits")
 
@@ -58,15 +59,64 @@ class HeadOptions:
     projection_relu: bool
     classifier: str
     hidden: int
+    shape: str
 
     def __post_init__(self) -> None:
         check_choice("head.classifier", self.classifier, CLASSIFIERS)
+        check_choice("head.shape", self.shape, SHAPES)
+        if self.shape != "free" and self.classifier != "layers":
+            raise ValueError(
+                f"head.shape is {self.shape!r}, which computes the logits from outputs "
+                f"of layers, but head.classifier is {self.classifier!r}; use layers, "
+                "or head.shape=free."
+            )
         check_range("head", 0, projection=self.projection)
         check_range("head", 1, hidden=self.hidden)
 
 
+class Unimodal(nnx.Module):
+    """Logits whose softmax has one peak: rising up to a rank, falling after it.
+
+    - binomial and poisson: the distribution of one output, by its sigmoid as the chance
+      of each of K - 1 draws, or its softplus as the rate over a learned temperature
+      (Beckham and Pal, "Unimodal Probability Distributions for Deep Ordinal
+      Classification", ICML 2017).
+    - copoc: -|r| with r the running sum of the first output and the absolute values
+      of the others (Dey et al., "Conformal Prediction Sets for Ordinal
+      Classification", NeurIPS 2023).
+    """
+
+    def __init__(self, shape: str, num_ranks: int):
+        self.shape, self.num_ranks = shape, num_ranks
+        self.outputs = num_ranks if shape == "copoc" else 1
+        is_poisson = shape == "poisson"
+        self.log_temperature = (
+            nnx.Param(jnp.zeros((), jnp.float32)) if is_poisson else None
+        )
+
+    def __call__(self, outputs: Float[Array, "batch _"]) -> Float[Array, "batch ranks"]:
+        rank = jnp.arange(self.num_ranks, dtype=outputs.dtype)[None]
+        if self.shape == "copoc":
+            steps = jnp.abs(outputs).at[:, 0].set(outputs[:, 0])
+            return -jnp.abs(jnp.cumsum(steps, axis=1))
+        if self.log_temperature is None:
+            last = self.num_ranks - 1
+            ways = -jax.lax.lgamma(rank + 1) - jax.lax.lgamma(last - rank + 1)
+            up, down = jax.nn.log_sigmoid(outputs), jax.nn.log_sigmoid(-outputs)
+            return ways + rank * up + (last - rank) * down
+        # The logarithm of softplus(x) is x where that is next to nothing.
+        rate = jnp.log(jax.nn.softplus(jnp.maximum(outputs, -30)))
+        log_rate = jnp.where(outputs > -30, rate, outputs)
+        logits = rank * log_rate - jax.lax.lgamma(rank + 1)
+        return logits / jnp.exp(self.log_temperature[...])
+
+
 class Head(nnx.Module):
-    """An optional projection, then two layers or prototypes that classify."""
+    """An optional projection, then two layers or prototypes that classify.
+
+    `num_ranks` is the number of logits, which methods that ask at boundaries set to
+    another one.
+    """
 
     def __init__(
         self, features: int, num_ranks: int, options: HeadOptions, *, rngs: nnx.Rngs
@@ -78,8 +128,11 @@ class Head(nnx.Module):
         is_cosine = options.classifier == "cosine"
         self.prototypes = Prototypes(width, num_ranks, rngs=rngs) if is_cosine else None
         if not is_cosine:
+            is_free = options.shape == "free"
+            self.unimodal = None if is_free else Unimodal(options.shape, num_ranks)
+            outputs = self.unimodal.outputs if self.unimodal else num_ranks
             self.linear1 = nnx.Linear(width, options.hidden, rngs=rngs)
-            self.linear2 = nnx.Linear(options.hidden, num_ranks, rngs=rngs)
+            self.linear2 = nnx.Linear(options.hidden, outputs, rngs=rngs)
         self.projection_relu = options.projection_relu
 
     def __call__(self, features: Float[Array, "batch features"]) -> Outputs:
@@ -89,7 +142,10 @@ class Head(nnx.Module):
         if self.prototypes:
             return Outputs(embedding, embedding, self.prototypes(embedding))
         hidden = jax.nn.relu(self.linear1(embedding))
-        return Outputs(embedding, hidden, self.linear2(hidden))
+        logits = self.linear2(hidden)
+        if self.unimodal:
+            logits = self.unimodal(logits)
+        return Outputs(embedding, hidden, logits)
 
 
 class Network(nnx.Module):
@@ -129,10 +185,20 @@ def inverse_softplus(value: Float[Array, "..."]) -> Float[Array, "..."]:
     return value + jnp.log(-jnp.expm1(-value))
 
 
+def rows(batch) -> dict[str, Any]:
+    """What losses take of a batch: which rows count, and their weights if given."""
+    return {"where": batch["mask"], "weights": batch.get("weight")}
+
+
+def mean_cross_entropy(logits, labels, *, weights=None, where=None):
+    """Mean cross-entropy of a softmax."""
+    values = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return masks.mean(values, where, weights)
+
+
 def cross_entropy(logits, batch):
     """Mean cross-entropy of a batch, with it and the accuracy as scalars to log."""
-    value = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
-    mean = masks.mean(value, batch["mask"])
+    mean = mean_cross_entropy(logits, batch["label"], **rows(batch))
     return mean, {"cross_entropy": mean, "accuracy": accuracy(logits.argmax(1), batch)}
 
 

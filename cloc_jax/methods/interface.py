@@ -5,7 +5,7 @@ and reference points are all the same to the loop, which knows nothing but this 
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,6 +169,9 @@ class Method(NamedTuple):
     # Splits whose embeddings `fit` needs; it gets None for the other. Those of all
     # training images after each epoch cost a third of training on them.
     fit_reads: tuple[str, ...] = ("train", "val")
+    # Whether a stage has a mean over images in its loss that takes batch["weight"],
+    # which a batch has where images differ in weight.
+    takes_weights: bool = False
 
 
 def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Stop:
@@ -265,3 +268,13 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """ValueError where a setting is none of its choices."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
+
+
+def check_weights(per: str, given: Sequence[float], count: int) -> None:
+    """ValueError where train.<per>_weights is not one usable number for each."""
+    is_usable = all(0 <= weight < math.inf for weight in given) and any(given)
+    if len(given) != count or not is_usable:
+        raise ValueError(
+            f"train.{per}_weights is {tuple(given)}; give one number for each {per}, "
+            f"{count} here, 0 or more and not all 0."
+        )

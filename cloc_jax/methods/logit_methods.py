@@ -1,22 +1,22 @@
 """Methods whose network gives some numbers per image, trained in one stage.
 
-They differ in what the numbers mean and in the loss. Two have one per rank and a
-softmax: cross-entropy (`ce`) and soft labels (`sord`). Four ask at every boundary
+They differ in what the numbers mean and in the loss. Most have one per rank and a
+softmax; `softmax_method` makes these from a loss alone. Four ask at every boundary
 whether an image lies above it: separate binary tasks (`orcnn`), one score with a bias
 per boundary (`coral`), conditional tasks (`corn`), and one score against ordered
 thresholds (`clm`).
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 from flax import nnx
 
 from cloc_jax import losses
-from cloc_jax.losses import masks
 from cloc_jax.methods import heads, interface
 
 THRESHOLDS = "thresholds"  # the parameter group
@@ -53,18 +53,20 @@ def logit_method(
     """A method of one stage whose network has `outputs` logits per image.
 
     Args:
-      loss: (logits, thresholds or None, labels, where) -> scalar.
+      loss: (logits, thresholds or None, labels, weights, where) -> scalar, the last two
+        by name.
       above: (logits, thresholds or None) -> P(rank > h), [batch, boundaries]; None for
         a softmax, with one logit per rank.
       thresholds: makes a learned vector that both take, in a group of its own.
       threshold_rate: learning rate of that group; None for that of the rest.
       readout: (thresholds) -> Readout.
     """
-    if above is not None and head.classifier != "layers":
-        raise ValueError(
-            f"head.classifier is {head.classifier!r}, which has one output per rank; "
-            "this method asks at boundaries: use layers."
-        )
+    for name, plain in (("classifier", "layers"), ("shape", "free")):
+        if above is not None and getattr(head, name) != plain:
+            raise ValueError(
+                f"head.{name} is {getattr(head, name)!r}, which gives one number per "
+                f"rank; this method asks at boundaries: use {plain}."
+            )
 
     def init(encoder, rngs):
         inner = heads.Head(encoder.features, outputs, head, rngs=rngs)
@@ -77,7 +79,7 @@ def logit_method(
 
     def train(model, batch, rngs):
         logits, own = model(batch["image"]).logits, learned(model)
-        value = loss(logits, own, batch["label"], batch["mask"])
+        value = loss(logits, own, batch["label"], **heads.rows(batch))
         ranks = ranks_above(above(logits, own)) if above else logits.argmax(1)
         return value, {"accuracy": heads.accuracy(ranks, batch)}
 
@@ -95,7 +97,7 @@ def logit_method(
         trains=dict.fromkeys(interface.NETWORK, {})
         | {THRESHOLDS: dict(interface.UNDECAYED) | own_rate},
     )
-    method = interface.Method(init, (stage,), heads.embed, predict)
+    method = interface.Method(init, (stage,), heads.embed, predict, takes_weights=True)
     if readout is None:
         return method
     return method._replace(
@@ -108,16 +110,24 @@ def ranks_above(above) -> jax.Array:
     return jnp.sum(above > 0.5, axis=1).astype(jnp.int32)
 
 
+def softmax_method(
+    loss: Callable, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
+    """A method whose loss, (logits, labels, weights, where) -> scalar, is of a softmax
+    over the ranks."""
+    return logit_method(
+        num_ranks,
+        head,
+        limits,
+        loss=lambda logits, _, label, **rows: loss(logits, label, **rows),
+    )
+
+
 def ce(
     *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
 ) -> interface.Method:
     """Cross-entropy alone: the classifier that ordinal methods are measured against."""
-
-    def loss(logits, _, label, mask):
-        values = optax.softmax_cross_entropy_with_integer_labels(logits, label)
-        return masks.mean(values, mask)
-
-    return logit_method(num_ranks, head, limits, loss=loss)
+    return softmax_method(heads.mean_cross_entropy, num_ranks, head, limits)
 
 
 def sord(
@@ -132,21 +142,128 @@ def sord(
     Marathe, "Soft Labels for Ordinal Regression", CVPR 2019)."""
     interface.check_range("method.sord", 0, alpha=alpha)
     interface.check_choice("method.sord.distance", distance, ("absolute", "squared"))
+    power = 2.0 if distance == "squared" else 1.0
+    options = {"alpha": alpha, "power": power}
+    return _with_soft_labels("exponential", options, num_ranks, head, limits)
 
-    def loss(logits, _, label, mask):
-        return losses.sord(logits, label, alpha=alpha, distance=distance, where=mask)
 
-    return logit_method(num_ranks, head, limits, loss=loss)
+def soft_labels(
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    kind: str,
+    alpha: float,
+) -> interface.Method:
+    """Cross-entropy with labels spread as a unimodal distribution (Vargas et al.,
+    "Unimodal Regularisation Based on Beta Distribution for Deep Ordinal Regression",
+    Pattern Recognition 2022, and others)."""
+    kinds = [name for name in losses.SOFT_LABELS if name != "exponential"]  # `sord`
+    interface.check_choice("method.soft_labels.kind", kind, kinds)
+    interface.check_range("method.soft_labels", 0.0001, 0.2, alpha=alpha)
+    options = {"alpha": alpha} if kind in ("triangular", "geometric") else {}
+    return _with_soft_labels(kind, options, num_ranks, head, limits)
+
+
+def _with_soft_labels(kind, options, num_ranks, head, limits) -> interface.Method:
+    def loss(logits, label, **rows):
+        soft = losses.soft_labels(num_ranks, kind, **options)
+        return losses.soft_cross_entropy(logits, label, soft, **rows)
+
+    return softmax_method(loss, num_ranks, head, limits)
+
+
+def cdw_ce(
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    alpha: float,
+    margin: float,
+) -> interface.Method:
+    """A wrong rank's probability costs the more the further away it is (Polat et al.,
+    "Class Distance Weighted Cross-Entropy Loss", MIUA 2022)."""
+    interface.check_range("method.cdw_ce", 0, 20, alpha=alpha)
+    interface.check_range("method.cdw_ce", 0, 1, margin=margin)
+    loss = functools.partial(losses.cdw_ce, alpha=alpha, margin=margin)
+    return softmax_method(loss, num_ranks, head, limits)
+
+
+def squared_emd(
+    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+) -> interface.Method:
+    """The squared earth mover's distance, which is the ranked probability score (Hou et
+    al., "Squared Earth Mover's Distance-based Loss", 2016)."""
+    return softmax_method(losses.squared_emd, num_ranks, head, limits)
+
+
+def slace(
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    alpha: float,
+) -> interface.Method:
+    """Soft labels against accumulated probabilities (Nachmani et al., "SLACE", AAAI
+    2025)."""
+    interface.check_range("method.slace", 0, alpha=alpha)
+    loss = functools.partial(losses.slace, alpha=alpha)
+    return softmax_method(loss, num_ranks, head, limits)
+
+
+def weighted_kappa(
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    penalty: str,
+    log: bool,
+) -> interface.Method:
+    """Weighted kappa of a batch, by its probabilities (de la Torre et al., "Weighted
+    Kappa Loss Function", Pattern Recognition Letters 2018)."""
+    kinds = losses.KAPPA_PENALTIES
+    interface.check_choice("method.weighted_kappa.penalty", penalty, kinds)
+    options: dict[str, Any] = {"penalty": penalty, "log": log}
+    loss = functools.partial(losses.weighted_kappa, **options)
+    return softmax_method(loss, num_ranks, head, limits)
+
+
+def orcu(
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    strength: float,
+) -> interface.Method:
+    """Soft labels, and a barrier that keeps logits unimodal (Kim et al., "Calibration
+    of Ordinal Regression Networks", 2024)."""
+    interface.check_range("method.orcu", 0.1, strength=strength)
+    loss = functools.partial(losses.orcu, strength=strength)
+    return softmax_method(loss, num_ranks, head, limits)
+
+
+def _of_boundaries(given: Sequence[float], num_ranks: int) -> np.ndarray | None:
+    """The weight of each boundary's term; None where none is given."""
+    if not given:
+        return None
+    interface.check_weights("boundary", given, num_ranks - 1)
+    return np.asarray(given, np.float32)
 
 
 def orcnn(
-    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    boundary_weights: Sequence[float],
 ) -> interface.Method:
     """One binary classifier per boundary (Niu et al., "Ordinal Regression with Multiple
     Output CNN for Age Estimation", CVPR 2016).
 
     Its answers need not agree with one another: a rank is the number of yeses.
     """
+
+    weights = _of_boundaries(boundary_weights, num_ranks)
 
     def pairs(logits):
         return logits.reshape(logits.shape[0], num_ranks - 1, 2)
@@ -155,25 +272,30 @@ def orcnn(
         2 * (num_ranks - 1),
         head,
         limits,
-        loss=lambda logits, _, label, mask: losses.ordinal_binary(
-            pairs(logits), label, where=mask
+        loss=lambda logits, _, label, **rows: losses.ordinal_binary(
+            pairs(logits), label, boundary_weights=weights, **rows
         ),
         above=lambda logits, _: jax.nn.softmax(pairs(logits))[:, :, 1],
     )
 
 
 def coral(
-    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    boundary_weights: Sequence[float],
 ) -> interface.Method:
     """One score, and a bias per boundary (Cao et al., "Rank Consistent Ordinal
     Regression for Neural Networks", Pattern Recognition Letters 2020)."""
+    weights = _of_boundaries(boundary_weights, num_ranks)
     steps = jnp.arange(num_ranks - 1, 0, -1, dtype=jnp.float32) / (num_ranks - 1)
     return logit_method(
         1,
         head,
         limits,
-        loss=lambda logits, biases, label, mask: losses.coral(
-            logits + biases[None, :], label, where=mask
+        loss=lambda logits, biases, label, **rows: losses.coral(
+            logits + biases[None, :], label, boundary_weights=weights, **rows
         ),
         above=lambda logits, biases: jax.nn.sigmoid(logits + biases[None, :]),
         thresholds=lambda: steps,
@@ -182,16 +304,23 @@ def coral(
 
 
 def corn(
-    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
+    *,
+    num_ranks: int,
+    head: heads.HeadOptions,
+    limits: interface.Limits,
+    boundary_weights: Sequence[float],
 ) -> interface.Method:
     """Is it above this boundary, given that it is above the one before? (Shi et al.,
     "Deep Neural Networks for Rank-Consistent Ordinal Regression Based on Conditional
     Probabilities", 2021)."""
+    weights = _of_boundaries(boundary_weights, num_ranks)
     return logit_method(
         num_ranks - 1,
         head,
         limits,
-        loss=lambda logits, _, label, mask: losses.corn(logits, label, where=mask),
+        loss=lambda logits, _, label, **rows: losses.corn(
+            logits, label, boundary_weights=weights, **rows
+        ),
         above=lambda logits, _: losses.above_from_conditionals(logits),
     )
 
@@ -224,8 +353,8 @@ def clm(
         1,
         head,
         limits,
-        loss=lambda logits, raw, label, mask: losses.cumulative_link(
-            logits[:, 0], ordered(raw), label, where=mask
+        loss=lambda logits, raw, label, **rows: losses.cumulative_link(
+            logits[:, 0], ordered(raw), label, **rows
         ),
         above=lambda logits, raw: jax.nn.sigmoid(logits - ordered(raw)[None, :]),
         thresholds=start,

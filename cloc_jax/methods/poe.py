@@ -77,6 +77,7 @@ def poe(
 
     def loss(model, batch, rngs):
         head, label, mask = model.head, batch["label"], batch["mask"]
+        weights = batch.get("weight")
         mean, log_variance = head.embed(model.encoder(batch["image"]), rngs)
         noise = jax.random.normal(rngs.params(), (samples, *mean.shape), mean.dtype)
         drawn = mean[None] + jnp.exp(log_variance / 2)[None] * noise
@@ -89,6 +90,7 @@ def poe(
             label[order],
             margin=margin,
             distance=distance,
+            weights=None if weights is None else weights[order],
             where=mask[order],
         )
         value = terms.cross_entropy + divergence_weight * terms.kl
@@ -107,4 +109,4 @@ def poe(
         return interface.Prediction(label, value=value, probabilities=probabilities)
 
     stage = fit_stage(loss, limits)
-    return interface.Method(init, (stage,), embed, predict)
+    return interface.Method(init, (stage,), embed, predict, takes_weights=True)

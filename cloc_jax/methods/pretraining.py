@@ -200,7 +200,7 @@ def simclr(
     given = (batch_size, limits, downstream, pretrain, probe)
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("simclr", loss, classify, *given, views=views)
-    return interface.Method(init, stages, heads.features, predict)
+    return interface.Method(init, stages, heads.features, predict, takes_weights=True)
 
 
 def supcon(
@@ -240,7 +240,7 @@ def supcon(
     given = (batch_size, limits, downstream, pretrain, probe)
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("supcon", loss, classify, *given, views=views)
-    return interface.Method(init, stages, heads.features, predict)
+    return interface.Method(init, stages, heads.features, predict, takes_weights=True)
 
 
 def rnc(
@@ -280,7 +280,7 @@ def rnc(
     def regress(model, batch, rngs):
         value = model(batch["image"])[:, 0]
         label, mask = batch["label"], batch["mask"]
-        error = masks.mean(jnp.abs(value - label), mask)
+        error = masks.mean(jnp.abs(value - label), mask, batch.get("weight"))
         nearest = jnp.clip(jnp.round(value), 0, num_ranks - 1)
         return error, {"accuracy": heads.accuracy(nearest, batch)}
 
@@ -296,5 +296,11 @@ def rnc(
     views = (interface.View(augment=augment),) * 2
     stages = two_stages("rnc", contrast, regress, *given, views=views)
     return interface.Method(
-        init, stages, heads.features, predict, fit, fit_reads=("val",)
+        init,
+        stages,
+        heads.features,
+        predict,
+        fit,
+        fit_reads=("val",),
+        takes_weights=True,
     )

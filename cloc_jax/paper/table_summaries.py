@@ -28,7 +28,8 @@ PROTOCOLS = {
 OWN_VIEWS = ("rnc", "simclr", "supcon", "dino")
 # The paper's and cross-entropy, and others that can be asked for.
 COMPARED = ("orcnn", "poe", "gol", "mwr", *OWN_VIEWS, "cloc", "ce")
-METHODS = (*COMPARED, "coral", "corn", "sord", "clm")
+OF_SOFTMAX = ("soft_labels", "cdw_ce", "squared_emd", "slace", "weighted_kappa", "orcu")
+METHODS = (*COMPARED, "coral", "corn", "sord", "clm", *OF_SOFTMAX)
 SUMMARIES = "summaries"  # folder beside the runs
 BIASED = "biased "  # before the name of a setting: with biased training labels
 CONTROLLED = "cloc controlled"  # the critical margins are fixed, others learned

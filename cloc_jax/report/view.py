@@ -53,6 +53,12 @@ HEADLINES = (
     ("qwk", "QWK", "number"),
     ("one_off_accuracy", "At most one rank off", "percent"),
 )
+# More of them where the commonest rank has IMBALANCE times the images of the rarest.
+BY_RANK = (
+    ("macro_mae", "MAE, mean over ranks", "number"),
+    ("minimum_sensitivity", "Least recall of a rank", "percent"),
+)
+IMBALANCE = 3
 
 
 # --- numbers ---
@@ -167,6 +173,8 @@ class View:
 
     def cards(self) -> list[tuple[str, str, str | None, str]]:
         """Title, score, interval and the validation score of each headline."""
+        counts = [count for count in self.scores.true_counts.values() if count]
+        is_imbalanced = max(counts) >= IMBALANCE * min(counts)
         return [
             (
                 title,
@@ -174,7 +182,7 @@ class View:
                 interval(getattr(self.intervals, key), kind),
                 FORMATS[kind](self.results.final["val"].headline(key)),
             )
-            for key, title, kind in HEADLINES
+            for key, title, kind in HEADLINES + BY_RANK * is_imbalanced
             # Of two ranks, all mistakes are one off.
             if len(self.results.ranks) > 2 or key != "one_off_accuracy"
         ]

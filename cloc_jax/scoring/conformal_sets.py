@@ -1,9 +1,11 @@
 """Sets of neighbouring ranks that hold the true one as often as was asked for.
 
-A set starts with the most probable rank and takes in the more probable of its two
-neighbours, time after time. How long it grows is chosen on calibration images (split
+A set grows from one rank up to a level, which is chosen on calibration images (split
 conformal prediction), so the share of sets that hold the true rank is what was asked
-for, however poor the probabilities are. Sets are never empty and have no gaps.
+for, however poor the probabilities are. Sets are never empty and have no gaps. There
+are two kinds: "greedy" starts with the most probable rank and takes in the more
+probable of its two neighbours, time after time; "rps" starts with the median and takes
+in the rank with the least ranked probability score.
 """
 
 import dataclasses
@@ -13,17 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from cloc_jax.scoring import intervals
+from cloc_jax.scoring import intervals, metrics
 from cloc_jax.scoring.intervals import Interval
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSets:
-    """How far sets grow: a rank is in while those before it hold at most `level`."""
+    """How far sets grow: a rank is in whose entry is at most `level`; see `ENTRIES`."""
 
     coverage: float  # that was asked for
     level: float
     images: int  # it was chosen on
+    kind: str = "greedy"
 
     def apply(
         self, probabilities: Float[np.ndarray, "item rank"]
@@ -32,7 +35,7 @@ class PredictionSets:
 
         All ranks between the two are in the set as well.
         """
-        is_in = share_before(probabilities) <= self.level  # [item, rank], no gaps
+        is_in = ENTRIES[self.kind](probabilities) <= self.level  # no gaps
         last = probabilities.shape[1] - 1
         return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
 
@@ -61,10 +64,29 @@ def share_before(
     return np.minimum(before, 1.0)  # which rounding may pass
 
 
+def distance_from_median(
+    probabilities: Float[np.ndarray, "item rank"],
+) -> Float[np.ndarray, "item rank"]:
+    """The ranked probability score that each rank would have as the true one (Haas et
+    al., PMLR 337, 2026), and 0 for the median, so that no set is empty.
+
+    It never falls from one rank to the next further from the median.
+    """
+    scores = metrics.rank_scores(probabilities)
+    below = np.cumsum(np.asarray(probabilities, np.float64), axis=1)[:, :-1]
+    scores[np.arange(len(scores)), (below < 0.5).sum(axis=1)] = 0
+    return scores
+
+
+# By kind, how late each rank enters a set, [item, rank].
+ENTRIES = {"greedy": share_before, "rps": distance_from_median}
+
+
 def fit(
     probabilities: Float[np.ndarray, "item rank"],
     true: Int[np.ndarray, "item"],
     coverage: float,
+    kind: str = "greedy",
 ) -> PredictionSets:
     """The smallest sets that keep the coverage, from images used for nothing else.
 
@@ -77,6 +99,7 @@ def fit(
       probabilities: calibrated ones.
       true: index of the rank of each image.
       coverage: a share between 0 and 1.
+      kind: of the sets, "greedy" or "rps".
     """
     count = len(true)
     wanted = _wanted(count, coverage)
@@ -87,9 +110,9 @@ def fit(
             f"With these, {math.floor(1e4 * count / (count + 1)) / 100:g}% can be "
             "had; a larger data.calibration_fraction gives more."
         )
-    shares = share_before(probabilities)[np.arange(count), true]
-    level = float(np.sort(shares)[wanted - 1])
-    return PredictionSets(coverage, level, count)
+    entries = ENTRIES[kind](probabilities)[np.arange(count), true]
+    level = float(np.sort(entries)[wanted - 1])
+    return PredictionSets(coverage, level, count, kind)
 
 
 def _wanted(count: int, coverage: float) -> int:

@@ -38,15 +38,19 @@ def of_scores(confusion: ArrayLike, boundaries: Sequence[str]) -> dict[str, Any]
     counts = np.asarray(confusion, np.int64)
     drawn, total = draws_of(counts), int(counts.sum())
     values, over = scores(counts), scores(drawn)
+    values.pop("gmsec")  # no rate, so there is no interval where it is 0
+    sizes = counts.sum(1)
+    recall = np.where(sizes > 0, np.diag(counts) / np.maximum(sizes, 1), np.inf)
     wholes = {"accuracy": total, "one_off_accuracy": total}
+    wholes["minimum_sensitivity"] = int(sizes[recall.argmin()])
     by_score: dict[str, Any] = {
         name: _as_json(over[name], values[name], wholes.get(name, 0)) for name in values
     }
     values, over = boundary_rates(counts), boundary_rates(drawn)
-    sizes = {name: of for name, (_, of) in boundary_counts(counts).items()}
+    images = {name: of for name, (_, of) in boundary_counts(counts).items()}
     by_score["boundaries"] = {
         boundary: {
-            name: _as_json(over[name][:, h], values[name][h], int(sizes[name][h]))
+            name: _as_json(over[name][:, h], values[name][h], int(images[name][h]))
             for name in values
         }
         for h, boundary in enumerate(boundaries)

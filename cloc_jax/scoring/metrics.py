@@ -51,15 +51,20 @@ def ordinal_metrics(
       true: rank index of each sample, 0 .. len(ranks) - 1.
       predicted: predicted rank index of each sample.
       ranks: names of the ranks, in order.
-      probabilities: [sample, rank]; each row sums to 1. Without it there is no `nll`.
-      values: predicted ranks that need not be whole; `mae` and `macro_mae` are then of
-        them, not of `predicted`.
+      probabilities: [sample, rank]; each row sums to 1. Without it there is no `nll`
+        and no `rps`.
+      values: predicted ranks that need not be whole; `mae`, `macro_mae` and `max_mae`
+        are then of them, not of `predicted`.
 
     Returns:
       `count`, `accuracy`, `mae` (of the rank index), `qwk` (quadratic weighted kappa),
-      `one_off_accuracy` (at most one rank off), `macro_mae` (mean of the MAE of each
-      rank present), `nll` (mean of -log p(true rank); p is kept above 1e-38, so it
-      ends at 87.3), `recall`, `true_counts` and `predicted_counts` by rank,
+      `one_off_accuracy` (at most one rank off), `macro_mae` and `max_mae` (mean and
+      largest of the MAE of each rank present; AMAE and MMAE), `minimum_sensitivity`
+      (least recall of the ranks present), `gmsec` (geometric mean of the recalls of the
+      lowest and the highest rank), `nll` (mean of -log p(true rank); p is kept above
+      1e-38, so it ends at 87.3), `rps` (ranked probability score: mean of the sum over
+      boundaries h of (P(rank <= h) - [true <= h])^2), `recall`, `true_counts` and
+      `predicted_counts` by rank,
       `confusion` (rows true, columns predicted) and `boundaries` by name
       (see `_boundaries`).
     """
@@ -80,6 +85,8 @@ def ordinal_metrics(
                 f"{sums.max():.4g}, not to 1. Are they logits?"
             )
         result["nll"] = negative_log_likelihood(probabilities, true)
+        of_true = rank_scores(probabilities)[np.arange(len(true)), true]
+        result["rps"] = float(of_true.mean())
     result |= {
         "recall": {
             name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
@@ -116,12 +123,17 @@ def scores(confusions: np.ndarray) -> dict[str, Any]:
         observed = (counts * distance**2).sum((-2, -1)) / total
         expected = (chance * distance**2).sum((-2, -1)) / total**2
         by_rank = (counts * distance).sum(-1) / sizes
+        recall = np.diagonal(counts, 0, -2, -1) / sizes
+        is_absent = np.asarray(sizes == 0)
         return {
             "accuracy": np.trace(counts, axis1=-2, axis2=-1) / total,
             "mae": (counts * distance).sum((-2, -1)) / total,
             "qwk": 1 - observed / expected,
             "one_off_accuracy": (counts * (distance <= 1)).sum((-2, -1)) / total,
             "macro_mae": np.nansum(by_rank, -1) / (sizes > 0).sum(-1),
+            "max_mae": np.where(is_absent, -np.inf, by_rank).max(-1),
+            "minimum_sensitivity": np.where(is_absent, np.inf, recall).min(-1),
+            "gmsec": np.sqrt(recall[..., 0] * recall[..., -1]),
         }
 
 
@@ -182,7 +194,25 @@ def _value_errors(
 ) -> dict[str, float]:
     errors = np.abs(values - true)
     by_rank = np.bincount(true, errors, len(sizes))[sizes > 0] / sizes[sizes > 0]
-    return {"mae": float(errors.mean()), "macro_mae": float(by_rank.mean())}
+    return {
+        "mae": float(errors.mean()),
+        "macro_mae": float(by_rank.mean()),
+        "max_mae": float(by_rank.max()),
+    }
+
+
+def rank_scores(probabilities: ArrayLike) -> Float[np.ndarray, "sample rank"]:
+    """The ranked probability score that each rank would have as the true one:
+    sum over boundaries h of (P(rank <= h) - [rank <= h])^2.
+
+    Least at the median, and never falls from one rank to the next further from it.
+    """
+    below = np.cumsum(np.asarray(probabilities, np.float64), axis=1)[:, :-1]
+    least = (np.minimum(below, 1 - below) ** 2).sum(axis=1, keepdims=True)
+    steps = 2 * below - 1  # from one rank to the next
+    up = np.cumsum(np.maximum(steps, 0), axis=1)
+    down = np.cumsum(np.maximum(-steps, 0)[:, ::-1], axis=1)[:, ::-1]
+    return least + np.pad(up, ((0, 0), (1, 0))) + np.pad(down, ((0, 0), (0, 1)))
 
 
 def log_probabilities(probabilities: ArrayLike) -> np.ndarray:

@@ -39,6 +39,8 @@ class Intervals:
     qwk: Ends = None
     one_off_accuracy: Ends = None
     macro_mae: Ends = None
+    max_mae: Ends = None
+    minimum_sensitivity: Ends = None
     # By boundary, of its `BoundaryRates`.
     boundaries: dict[str, dict[str, Ends]] = dataclasses.field(default_factory=dict)
 
@@ -58,7 +60,11 @@ class SplitScores:
     predicted_counts: dict[str, int]
     confusion: list[list[int]]  # rows true, columns predicted
     boundaries: dict[str, BoundaryRates]
+    max_mae: float | None = None
+    minimum_sensitivity: float | None = None
+    gmsec: float | None = None
     nll: float | None = None  # where the method has probabilities
+    rps: float | None = None  # as well
     intervals: Intervals | None = None  # of the final scores only
 
     def crossing_rates(self) -> dict[str, float | None]:

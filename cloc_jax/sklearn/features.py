@@ -14,12 +14,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from cloc_jax import methods
 from cloc_jax.config import canonical, default_config, from_canonical, set_fields
 from cloc_jax.data.layouts.rank_folders import in_order_of_numbers
-from cloc_jax.data.source import KeptFeatures
+from cloc_jax.data.source import Source
 from cloc_jax.encoders import Identity
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.scoring import inference, metrics, predictions
@@ -40,8 +45,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
       order: the classes from lowest to highest; None for numbers, also in strings, by
         value. Other strings are then sorted, with a warning. It may have classes that
         the data given to `fit` lack.
-      method: cloc, ce, orcnn, poe, gol, mwr, coral, corn, sord or clm; docs/methods.md
-        describes them.
+      method: any but rnc, simclr, supcon and dino, which compare augmented images;
+        docs/methods.md describes them.
       margins: of cloc: "learn", "shared", a number, or one entry per boundary.
       learning_rate: of Adam.
       batch_size: even, 4 or more.
@@ -49,6 +54,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
       patience: epochs without improvement that end a stage.
       validation_fraction: share of the rows that decides when training ends; 0, or too
         few rows for one per class, for the training rows themselves.
+      class_weight: how much a row counts in training by its class: None, "balanced"
+        or {class: weight}; classes left out count 1. Not for gol and mwr.
       settings: any others of cloc_jax/config.py, such as {"method.cloc.weight": 0.5}.
       random_state: of initial weights, batches and the validation rows.
 
@@ -69,6 +76,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         max_epochs: int = 100,
         patience: int = 10,
         validation_fraction: float = 0.1,
+        class_weight: Any = None,
         settings: dict[str, Any] | None = None,
         random_state: Any = None,
     ):
@@ -80,25 +88,38 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self.max_epochs = max_epochs
         self.patience = patience
         self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
         self.settings = settings
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "OrdinalClassifier":
-        """Learns from features [row, feature] and the class of each row."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OrdinalClassifier":
+        """Learns from features [row, feature] and the class of each row.
+
+        `sample_weight` is how much each row counts in training; not for gol and mwr.
+        """
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         self.classes_ = ordered_classes(y, self.order)
         labels = np.argmax(y[:, None] == self.classes_, axis=1).astype(np.int32)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self._settings = canonical(self._config(), *SECTIONS)
+        config = self._config()
+        self._settings = canonical(config, *SECTIONS)
         model = self._model()
+        ranks = [str(label) for label in self.classes_]
+        weights = assembly.item_weights(config, model.method, labels, len(ranks))
+        if sample_weight is not None:
+            assembly.check_takes_weights(config, model.method, "sample_weight")
+            own = _check_sample_weight(
+                sample_weight, X, dtype=np.float32, ensure_non_negative=True
+            )
+            weights = own if weights is None else own * weights
         fitted = fit(
             model.method,
-            self._split(X, labels, seed),
+            self._split(X, labels, weights, seed),
             dataclasses.replace(model.settings, seed=seed),
             create=functools.partial(model.create, np.uint32(seed)),
-            ranks=[str(label) for label in self.classes_],
+            ranks=ranks,
             mesh=model.mesh,
         )
         self._state = jax.tree.map(np.asarray, fitted.state)
@@ -155,20 +176,21 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def _split(
-        self, X: np.ndarray, labels: np.ndarray, seed: int
-    ) -> dict[str, KeptFeatures]:
+        self, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, seed: int
+    ) -> dict[str, Source]:
         """Training and validation rows, the latter stratified."""
-        whole = batches.given(X, labels)
+        whole = batches.given(X, labels).with_weights(weights)
         held = int(self.validation_fraction * len(labels))
         counts = np.bincount(labels)
         if held < np.count_nonzero(counts) or counts[counts > 0].min() < 2:
             return {"train": whole, "val": whole}
-        parts = train_test_split(
-            X, labels, test_size=held, stratify=labels, random_state=seed
+        train, val = train_test_split(
+            np.arange(len(X)), test_size=held, stratify=labels, random_state=seed
         )
+        kept = None if weights is None else weights[train]
         return {
-            "train": batches.given(parts[0], parts[2]),
-            "val": batches.given(parts[1], parts[3]),
+            "train": batches.given(X[train], labels[train]).with_weights(kept),
+            "val": batches.given(X[val], labels[val]),
         }
 
     def _config(self) -> Any:
@@ -181,6 +203,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         config.train.batch_size = self.batch_size
         config.train.max_epochs = self.max_epochs
         config.train.patience = self.patience
+        config.train.rank_weights = rank_weights(self.class_weight, self.classes_)
         set_fields(config, self.settings or {})
         return config
 
@@ -215,6 +238,18 @@ class _Model:
 @functools.lru_cache(maxsize=64)
 def _model(text: str, num_features: int, num_ranks: int) -> _Model:
     return _Model(from_canonical(text), num_features, num_ranks)
+
+
+def rank_weights(given: Any, classes: np.ndarray) -> Any:
+    """scikit-learn's `class_weight` as train.rank_weights has it."""
+    if not isinstance(given, dict):
+        return given or ()
+    unknown = [name for name in given if name not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"class_weight names {unknown}, but the classes are {classes.tolist()}."
+        )
+    return tuple(float(given.get(name, 1)) for name in classes.tolist())
 
 
 def summing_to_one(probabilities: np.ndarray) -> np.ndarray:

@@ -25,7 +25,11 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn.features import ordered_classes, summing_to_one
+from cloc_jax.sklearn.features import (
+    ordered_classes,
+    rank_weights,
+    summing_to_one,
+)
 from cloc_jax.training import run as run_training
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
@@ -53,6 +57,8 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         `configs/folder.py:frozen` does.
       size: height and width that the network sees; None for the configuration's.
       channels: 1 for grey images, 3 for colour.
+      class_weight: how much an image counts in training by its class: None, "balanced"
+        or {class: weight}; classes left out count 1. Not for gol and mwr.
       settings: any others of cloc_jax/config.py, such as {"data.test_fraction": 0.3}
         or {"train.max_epochs": 20}.
       verbose: print what the command line prints.
@@ -74,6 +80,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         frozen: bool = False,
         size: tuple[int, int] | None = None,
         channels: int = 3,
+        class_weight: Any = None,
         settings: dict[str, Any] | None = None,
         verbose: bool = False,
         random_state: Any = None,
@@ -86,6 +93,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         self.frozen = frozen
         self.size = size
         self.channels = channels
+        self.class_weight = class_weight
         self.settings = settings
         self.verbose = verbose
         self.random_state = random_state
@@ -152,6 +160,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         if self.size is not None:
             config.data.size = tuple(self.size)
         config.method.name = self.method
+        config.train.rank_weights = rank_weights(self.class_weight, classes)
         config.seed = int(check_random_state(self.random_state).randint(2**31))
         set_fields(config, self.settings or {})
         return config

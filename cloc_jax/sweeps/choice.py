@@ -7,8 +7,8 @@ from cloc_jax.runtime import files
 from cloc_jax.scoring.results import Summary, SummaryCell
 
 # What settings can be chosen by.
-MORE = ("accuracy", "qwk", "one_off_accuracy")
-LESS = ("mae", "macro_mae", "nll")
+MORE = ("accuracy", "qwk", "one_off_accuracy", "minimum_sensitivity", "gmsec")
+LESS = ("mae", "macro_mae", "max_mae", "nll", "rps")
 RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"
 
 

@@ -37,7 +37,8 @@ BESIDE = {"trunk", executors.COMMANDS, "summaries", "tables.md"}
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")
 SCORES = ("accuracy", "mae", "qwk")
-MORE_SCORES = ("one_off_accuracy", "macro_mae", "nll")  # to choose by
+# In the summary and to choose by, not printed.
+MORE_SCORES = tuple(s for s in choice.MORE + choice.LESS if s not in SCORES)
 Scores = dict[str, float | None]
 
 
@@ -352,8 +353,7 @@ def summarize(
     Args:
       folder: of the runs.
       plans: the runs.
-      is_choosing: gives every score of the validation data that there is to choose by,
-        and none of the test data.
+      is_choosing: leaves the test data out.
     """
     groups: dict[str, list[Plan]] = {}
     for plan in plans:
@@ -371,8 +371,8 @@ def _cell(
             unfinished.append(plan.name)
             continue
         found = results.read_results(RunFolder(folder / plan.name))
-        val = _scores(found, "val", is_choosing)
-        test = None if is_choosing else _scores(found, "test", is_choosing)
+        val = _scores(found, "val", has_rates=is_choosing)
+        test = None if is_choosing else _scores(found, "test", has_rates=True)
         kept = found.kept_in_training
         runs.append(SummaryRun(plan.name, val, found.margins, kept, test))
     return SummaryCell(
@@ -384,12 +384,11 @@ def _cell(
     )
 
 
-def _scores(found: results.RunResults, split: str, is_choosing: bool) -> Scores:
-    """Of one split: all that there are to choose by, or the headlines."""
+def _scores(found: results.RunResults, split: str, *, has_rates: bool) -> Scores:
+    """Of one split; the rates of critical boundaries as well where they are wanted."""
     scores = found.final[split]
-    names = SCORES + MORE_SCORES if is_choosing else SCORES
-    chosen = {name: scores.headline(name) for name in names}
-    for boundary in found.critical if is_choosing or split == "test" else ():
+    chosen = {name: scores.headline(name) for name in SCORES + MORE_SCORES}
+    for boundary in found.critical if has_rates else ():
         rates = scores.boundaries[boundary]
         chosen[f"error {boundary}"] = rates.error_rate
         chosen[f"crossing {boundary}"] = rates.crossing_rate
@@ -429,7 +428,8 @@ def _write_csv(path: pathlib.Path, summary: Summary) -> None:
 def _show(summary: Summary, choose: str) -> None:
     """Prints a row per combination; with `choose` only what was chosen by."""
     shown = [_columns(cell.val, cell.test) for cell in summary.cells]
-    columns = {name: None for scores in shown for name in scores}
+    more = {*MORE_SCORES, *(f"val {name}" for name in MORE_SCORES)}  # in the files
+    columns = {name: None for scores in shown for name in scores if name not in more}
     if choose:
         columns = dict.fromkeys(f"val {name}" for name in (choose, *SCORES))
     table = Table(box=None, pad_edge=False)

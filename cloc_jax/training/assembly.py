@@ -24,7 +24,7 @@ from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
-from cloc_jax.methods.interface import check_choice
+from cloc_jax.methods.interface import check_choice, check_weights
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
@@ -109,8 +109,8 @@ def _derived(
     if key not in _DERIVED:
         _DERIVED.clear()  # only the last, since they may take much memory
         _DERIVED[key] = encoder.derive(config, dataset, trunk)
-    labels = dataset.splits["train"].labels  # which may be permuted
-    return _with_train_labels(_DERIVED[key], labels)
+    train = dataset.splits["train"]  # whose labels may be permuted
+    return _with_train(_DERIVED[key], train.labels, train.weights)
 
 
 def check(config: ConfigDict, dataset: Dataset) -> Parts:
@@ -122,6 +122,8 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
     labels = dataset.splits["train"].labels
+    weights = item_weights(config, method, labels, len(dataset.ranks))
+    dataset = _with_train(dataset, labels, weights)
     made = fit.samplers_of(method, labels, fit_settings(config), dataset.ranks)
     for stage, batches in zip(method.stages, made, strict=True):
         optimizer_of(config, stage, batches.steps_per_epoch)
@@ -130,6 +132,44 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     nnx.eval_shape(create.random)  # the encoder's own checks
     critical = tuple(config.data.critical)
     return Parts(dataset, method, create, mesh, made, critical, None)
+
+
+def item_weights(
+    config: ConfigDict, method: methods.Method, labels: np.ndarray, num_ranks: int
+) -> np.ndarray | None:
+    """The weight of each training item by its rank; None where all count alike.
+
+    "balanced" gives every rank that occurs the same sum of weights, and the weights a
+    mean of 1.
+    """
+    given = config.train.rank_weights
+    if not given:
+        return None
+    check_takes_weights(config, method, "train.rank_weights")
+    if given == "balanced":
+        counts = np.bincount(labels, minlength=num_ranks)
+        by_rank = len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    else:
+        is_list = isinstance(given, list | tuple)
+        if not is_list or not all(isinstance(w, int | float) for w in given):
+            raise ValueError(
+                f"train.rank_weights is {given!r}; use balanced, or one number for "
+                f"each of the {num_ranks} ranks, such as "
+                f"{tuple(range(1, num_ranks + 1))}."
+            )
+        by_rank = np.array(given, np.float32)
+        check_weights("rank", by_rank.tolist(), num_ranks)
+    return by_rank[labels].astype(np.float32)
+
+
+def check_takes_weights(config: ConfigDict, method: methods.Method, given: str) -> None:
+    """ValueError where weights of images are given and the method cannot use them."""
+    if not method.takes_weights:
+        raise ValueError(
+            f"{given} is set, but method {config.method.name} has no mean over images "
+            "in its loss that could be weighted; leave it out, use "
+            "train.sampling=balanced, or another method."
+        )
 
 
 def fit_settings(config: ConfigDict) -> fit.Settings:
@@ -181,6 +221,7 @@ def _method(
             "num_ranks": num_ranks,
             "mesh": mesh,
             "batch_size": train.batch_size,
+            "boundary_weights": train.boundary_weights,
             "is_encoder_frozen": config.encoder.frozen,
             "head": methods.HeadOptions(**config.head.to_dict()),
             "limits": methods.Limits(train.max_epochs, train.patience, train.monitor),
@@ -298,11 +339,14 @@ def build_dataset(config: ConfigDict) -> Dataset:
         return dataset
     train = dataset.splits["train"]
     labels = np.random.default_rng(config.data.permute).permutation(train.labels)
-    return _with_train_labels(dataset, labels)
+    return _with_train(dataset, labels, train.weights)
 
 
-def _with_train_labels(dataset: Dataset, labels: np.ndarray) -> Dataset:
-    train = dataset.splits["train"].with_labels(labels)
+def _with_train(
+    dataset: Dataset, labels: np.ndarray, weights: np.ndarray | None
+) -> Dataset:
+    """The dataset with other labels and weights of its training images."""
+    train = dataset.splits["train"].with_labels(labels).with_weights(weights)
     return dataset._replace(splits=dataset.splits | {"train": train})
 
 

@@ -76,13 +76,16 @@ class Gathered:
             for n in range(views.shape[2])
         )
         labels = np.asarray(self._features.labels[items], np.int32)
-        mesh = self._features.mesh
-        return {
+        mesh, weights = self._features.mesh, self._features.weights
+        batch = {
             "id": _place(items.astype(np.int32), mesh),
             "image": images[0] if len(images) == 1 else images,
             "label": _place(labels, mesh),
             "mask": _place(np.ones(items.shape[:2], bool), mesh),
         }
+        if weights is not None:
+            batch["weight"] = _place(weights[items], mesh)
+        return batch
 
     def _drawn_views(self, steps, rows: np.ndarray) -> np.ndarray:
         """Which kept view each picture is, [step, row, picture]; drawn as streamed."""
@@ -107,7 +110,7 @@ class Features:
 
     def __init__(self, source: KeptFeatures, mesh: Mesh):
         self.labels, self.mesh = np.asarray(source.labels), mesh
-        self.num_views = len(source.views)
+        self.weights, self.num_views = source.weights, len(source.views)
         self._views = [np.asarray(view) for view in source.views]
 
     def __len__(self) -> int:

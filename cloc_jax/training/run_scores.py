@@ -137,7 +137,8 @@ def _intervals(scores: SplitScores, predicted: predictions.Predictions) -> Inter
     if predicted.values is not None:
         errors = np.abs(predicted.values - predicted.true)
         ends["mae"] = intervals.of_mean(errors)
-        ends.pop("macro_mae")  # of labels, which is not what is reported
+        for name in ("macro_mae", "max_mae"):
+            ends.pop(name)  # of labels, which is not what is reported
     return files.from_plain(Intervals, ends)
 
 

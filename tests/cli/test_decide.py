@@ -157,6 +157,7 @@ def test_no_decision_is_lost(run, capsys):
         ({"max_missed": [0.1], "costs": ["1|2=5"]}, "either --max-missed"),
         ({"costs": ["1|2=5"], "boundaries": ["1|2"]}, "--boundary belongs to"),
         ({"costs": ["1|2=5"], "guarantee": True}, "--guarantee belongs to"),
+        ({"costs": ["1|2=5"], "sets": "rps"}, "--sets=rps belongs to --coverage"),
         ({"max_missed": [5.0]}, "may be missed is 5.0; give a number from 0"),
         ({"max_missed": [0.1], "boundaries": ["1|3"]}, "names 1|3, and the run's"),
         ({"costs": ["1|2"]}, "--cost='1|2' is not understood"),
@@ -226,16 +227,17 @@ def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
             decide.decide(run, boundaries=boundaries, max_missed=[0.2, 0.05])
 
 
-def test_prediction_sets_come_from_the_calibration_slice(tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["greedy", "rps"])
+def test_prediction_sets_come_from_the_calibration_slice(tmp_path, capsys, kind):
     run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
-    decision = decide.decide(run, coverage=0.9)
+    decision = decide.decide(run, coverage=0.9, sets=kind)
     out = " ".join(capsys.readouterr().out.split())
     found = read(run)
     val, held, test = (found[name] for name in ("val", "calibration", "test"))
     temperature = decisions.fit_temperature(val.probabilities, val.true)
     assert saved(run) == decision and decision.temperature == temperature
     at = decisions.apply_temperature(held.probabilities, temperature)
-    assert decision.sets == conformal_sets.fit(at, held.true, 0.9)
+    assert decision.sets == conformal_sets.fit(at, held.true, 0.9, kind)
     low, high = decision.apply_sets(test.probabilities)
     overall, _ = conformal_sets.fare(low, high, test.true, 5)
     assert f"{overall.held} have their true rank in the set" in out

@@ -1,4 +1,4 @@
-"""Golden values of other methods' losses, from their authors' released code."""
+"""Golden values of other methods' losses, from released code."""
 
 import collections
 import pathlib
@@ -6,16 +6,27 @@ import pathlib
 import numpy as np
 import pytest
 
-SMALL = pathlib.Path(__file__).parent.parent / "goldens" / "baselines_small.npz"
+HERE = pathlib.Path(__file__).parent.parent / "goldens"
+either = pytest.fixture(params=["small", pytest.param("all", marks=pytest.mark.slow)])
 
 
-@pytest.fixture(params=["small", pytest.param("all", marks=pytest.mark.slow)])
+@either
 def baselines(request):
     """By method and case, the arrays of the cases: a few that are here, and all."""
+    return read(request, "baselines")
+
+
+@either
+def ordinal_losses(request):
+    """The same of losses of a softmax, soft labels and metrics."""
+    return read(request, "ordinal_losses")
+
+
+def read(request, name):
     if request.param == "small":
-        path = SMALL
+        path = HERE / f"{name}_small.npz"
     else:
-        path = request.getfixturevalue("shared") / "golden" / "baselines.npz"
+        path = request.getfixturevalue("shared") / "golden" / f"{name}.npz"
         if not path.exists():
             pytest.skip(f"{path} is absent")
     methods = collections.defaultdict(lambda: collections.defaultdict(dict))

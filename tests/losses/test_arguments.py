@@ -17,7 +17,7 @@ import test_probabilistic
 from jax.sharding import PartitionSpec as P
 from loss_checks import QUICKLY
 
-from cloc_jax.losses import mmnp, poe_terms, sord
+from cloc_jax.losses import mmnp, poe_terms, slace
 from cloc_jax.runtime import sharding
 
 FORMS = ("dense", "sorted", "blockwise")
@@ -139,7 +139,7 @@ def test_booleans_and_lists_are_taken():
     logits, two = z[:, :5], y > 2
     losses = {
         "mmnp": (lambda z, y, m: mmnp(z, y, m), (z, two, m[:1])),
-        "sord": (lambda x, y: sord(x, y, alpha=1.0, distance="squared"), (logits, y)),
+        "slace": (lambda x, y: slace(x, y, alpha=1.0), (logits, y)),
         "poe": (
             lambda x, z, y: sum(poe_terms(x, z, z, y, margin=1.0, distance="j")),
             (logits[None], z, two),

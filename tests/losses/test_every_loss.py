@@ -6,6 +6,7 @@ import loss_checks
 import pytest
 import test_contrastive
 import test_ordinal_heads
+import test_ordinal_softmax
 import test_probabilistic
 import test_self_distillation
 
@@ -21,6 +22,7 @@ def named(module):
 CASES = {
     **named(test_contrastive),
     **named(test_ordinal_heads),
+    **named(test_ordinal_softmax),
     "dino": (test_self_distillation.LOSS, test_self_distillation.batch),
     "poe": (test_probabilistic.ALL, test_probabilistic.batch),
     "rnc": (test_contrastive.RNC, test_contrastive.rnc_batch),

@@ -6,31 +6,18 @@ import jax
 import jax.numpy as jnp
 import loss_checks
 import numpy as np
-import optax
 import pytest
 
 from cloc_jax.losses.ordinal_heads import (
-    RANK_DISTANCES,
     above_from_conditionals,
     coral,
     corn,
     cumulative_link,
     ordinal_binary,
-    sord,
 )
 
 BOUNDARIES = 7
-ALPHA = 0.8
-POWERS = {"sord absolute": 1, "sord squared": 2}
-ON_LOGITS = {
-    "ordinal_binary": ordinal_binary,
-    "coral": coral,
-    "corn": corn,
-    **{
-        f"sord {distance}": functools.partial(sord, alpha=ALPHA, distance=distance)
-        for distance in RANK_DISTANCES
-    },
-}
+ON_LOGITS = {"ordinal_binary": ordinal_binary, "coral": coral, "corn": corn}
 
 
 def loss_of(function):
@@ -55,8 +42,7 @@ def batch(name, size=8, boundaries=BOUNDARIES, seed=0):
     if name == "cumulative_link":
         thresholds = np.cumsum(rng.uniform(0.1, 1.0, boundaries)) - 2
         return labels | {"scores": rng.normal(size=size), "thresholds": thresholds}
-    shape = {"ordinal_binary": (boundaries, 2), **dict.fromkeys(POWERS, boundaries + 1)}
-    outputs = np.atleast_1d(shape.get(name, boundaries))
+    outputs = (boundaries, 2) if name == "ordinal_binary" else (boundaries,)
     return labels | {"logits": rng.normal(size=(size, *outputs))}
 
 
@@ -85,18 +71,6 @@ def binary_oracle(b, name):
     return sum(sums) / count if name == "corn" else np.mean(sums)
 
 
-def sord_oracle(b, name):
-    losses = []
-    for logits, y in zip(b["logits"], b["labels"], strict=True):
-        ranks = range(len(logits))
-        weights = [np.exp(-ALPHA * abs(y - k) ** POWERS[name]) for k in ranks]
-        total = np.log(np.exp(logits).sum())
-        losses.append(
-            sum(weights[k] / sum(weights) * (total - logits[k]) for k in ranks)
-        )
-    return np.mean(losses)
-
-
 def link_oracle(b, name):
     ends = np.concatenate([[-np.inf], b["thresholds"], [np.inf]])
     losses = []
@@ -107,7 +81,7 @@ def link_oracle(b, name):
     return np.mean(losses)
 
 
-ORACLES = {"cumulative_link": link_oracle, **dict.fromkeys(POWERS, sord_oracle)}
+ORACLES = {"cumulative_link": link_oracle}
 
 
 @pytest.mark.parametrize("boundaries", [1, 3])
@@ -131,16 +105,15 @@ def test_equals_released_code(baselines):
 # --- one binary task per boundary ---
 
 
-def test_weights_are_per_boundary():
-    b = arrays("ordinal_binary")
+@binary
+def test_weights_of_boundaries_multiply_their_terms(name):
+    b = arrays(name)
     weights = jnp.asarray(np.random.default_rng(1).random(BOUNDARIES), jnp.float32)
-    got = ordinal_binary(b["logits"], b["labels"], weights=weights)
-    want = 0.0
-    for k in range(BOUNDARIES):
-        task = b["labels"] > k
-        logits = b["logits"][:, k : k + 1]
-        want += weights[k] * ordinal_binary(logits, task.astype(jnp.int32))
-    np.testing.assert_allclose(got, want, rtol=1e-5)
+    got = ON_LOGITS[name](**b, boundary_weights=weights)
+    one = functools.partial(ON_LOGITS[name], **b)
+    each = [one(boundary_weights=row) for row in jnp.eye(BOUNDARIES)]
+    np.testing.assert_allclose(got, weights @ jnp.stack(each), rtol=1e-5)
+    np.testing.assert_allclose(one(), sum(each), rtol=1e-5)
 
 
 @binary
@@ -174,26 +147,6 @@ def test_above_of_extreme_logits():
     above = above_from_conditionals(logits)
     assert (above[0] == 1).all() and (above[1] == 0).all()
     assert above_from_conditionals(logits.astype(jnp.bfloat16)).dtype == jnp.float32
-
-
-# --- soft labels ---
-
-
-@pytest.mark.parametrize("distance", RANK_DISTANCES)
-def test_alpha_goes_from_all_ranks_alike_to_plain_labels(distance):
-    b = arrays(f"sord {distance}")
-    logs = jax.nn.log_softmax(b["logits"])
-    options = {"distance": distance}
-    alike = sord(b["logits"], b["labels"], alpha=0.0, **options)
-    np.testing.assert_allclose(alike, -logs.mean(), rtol=1e-5)
-    plain = sord(b["logits"], b["labels"], alpha=1e3, **options)
-    want = optax.softmax_cross_entropy_with_integer_labels(b["logits"], b["labels"])
-    np.testing.assert_allclose(plain, want.mean(), rtol=1e-5)
-
-
-def test_unknown_distance():
-    with pytest.raises(Exception, match="cubed"):
-        sord(jnp.zeros((2, 3)), jnp.zeros(2, jnp.int32), alpha=1.0, distance="cubed")
 
 
 # --- a score between thresholds ---

@@ -6,11 +6,12 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from scipy import stats
 from tiny_runs import clean
 
 from cloc_jax import losses
 from cloc_jax.encoders import Identity
-from cloc_jax.methods.heads import Head, HeadOptions
+from cloc_jax.methods.heads import Head, HeadOptions, Unimodal
 from cloc_jax.runtime import sharding
 from cloc_jax.training import assembly
 from cloc_jax.training.assembly import build_dataset
@@ -22,6 +23,7 @@ def head(**changes):
         "projection_relu": False,
         "classifier": "layers",
         "hidden": 5,
+        "shape": "free",
     } | changes
     return Head(6, 4, HeadOptions(**options), rngs=nnx.Rngs(0))
 
@@ -42,6 +44,51 @@ def test_cosine_logits_are_scaled_cosines():
     for row, logits in zip(np.asarray(out.embedding), out.logits, strict=True):
         norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(row)
         np.testing.assert_allclose(logits, 10 * vectors @ row / norms, rtol=1e-5)
+
+
+def shaped(shape, outputs, num_ranks=5):
+    made = Unimodal(shape, num_ranks)
+    return np.asarray(jax.jit(made)(jnp.asarray(outputs, jnp.float32)))
+
+
+def test_unimodal_heads_are_their_distributions():
+    x = np.array([[-2.0], [0.3], [4.0]])
+    ranks = np.arange(5)
+    binomial = stats.binom.pmf(ranks, 4, 1 / (1 + np.exp(-x)))
+    found = jax.nn.softmax(shaped("binomial", x))
+    np.testing.assert_allclose(found, binomial, rtol=1e-4)
+    poisson = stats.poisson.pmf(ranks, np.log1p(np.exp(x)))
+    want = poisson / poisson.sum(1, keepdims=True)
+    np.testing.assert_allclose(jax.nn.softmax(shaped("poisson", x)), want, rtol=1e-4)
+    copoc = shaped("copoc", [[-1.5, 1.0, -1.0, 0.0, 2.0]])
+    np.testing.assert_allclose(copoc, [[-1.5, -0.5, -0.5, -0.5, -2.5]])
+
+
+@pytest.mark.parametrize("shape", ["binomial", "poisson", "copoc"])
+def test_unimodal_heads_have_one_peak_and_finite_gradients(shape):
+    made = Unimodal(shape, 7)
+    x = 10.0 ** np.arange(-2, 5)[:, None] * np.array([[-1.0], [1.0]])[:, None]
+    x = np.tile(x.reshape(-1, 1), (1, made.outputs)).astype(np.float32)
+    steps = np.sign(np.diff(shaped(shape, x, 7)))
+    assert (np.diff(steps) <= 0).all()  # up, then down
+    slopes = jax.jit(jax.grad(lambda x: jax.nn.log_softmax(made(x))[:, 2].sum()))(x)
+    assert np.isfinite(slopes).all() and slopes.any()
+    method, model = method_and_model(head__shape=shape)
+    found = method.predict(model, FEATURES, None).probabilities
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"head__classifier": "cosine"}, "head.shape is 'poisson', which computes"),
+        ({"method__name": "corn"}, "head.shape is 'poisson', which gives one number"),
+        ({"head__shape": "gaussian"}, "use one of free, binomial, poisson, copoc"),
+    ],
+)
+def test_shapes_that_make_no_sense(changes, message):
+    with pytest.raises(ValueError, match=message):
+        method_and_model(**({"head__shape": "poisson"} | changes))
 
 
 def method_and_model(**changes):

@@ -210,6 +210,17 @@ def test_every_headline_has_its_interval(page, test):
     ]
 
 
+def test_scores_by_rank_are_shown_where_ranks_differ_in_size(koa, test):
+    shown = view.View.read(koa)
+    assert len(shown.cards()) == 4
+    counts = dict.fromkeys(test.true_counts, 20) | {"1": 60, "2": 0}
+    shown.results.final["test"] = dataclasses.replace(test, true_counts=counts)
+    (_, by_rank, ends, _), (_, least, _, _) = shown.cards()[4:]
+    assert by_rank == f"{test.macro_mae:.3f}"
+    assert ends == numbers(test.intervals.macro_mae)
+    assert least == f"{100 * test.minimum_sensitivity:.1f}%"
+
+
 def test_the_commonest_rank_stands_beside(page, test):
     assert page.row("This run", 3)[1][1:] == [
         f"{100 * test.accuracy:.1f}% {percents(test.intervals.accuracy)}",

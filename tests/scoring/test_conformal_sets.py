@@ -52,24 +52,53 @@ def test_sets_grow_one_rank_at_a_time(weights, level):
         assert low[i] <= row.argmax() <= high[i]
 
 
+@given(
+    st.integers(2, 9).flatmap(
+        lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k))
+    ),
+    st.floats(0, 3),
+)
+@settings(deadline=None, max_examples=60)
+def test_sets_by_the_score_lie_around_the_median(weights, level):
+    rows = [row for row in weights if sum(row)]
+    if not rows:
+        return
+    p = np.array(rows, np.float64)
+    p /= p.sum(1, keepdims=True)
+    low, high = PredictionSets(0.9, level, 1, "rps").apply(p)
+    for row, first, last in zip(p, low, high, strict=True):
+        below = np.cumsum(row)[:-1]
+        median = int((below < 0.5).sum())
+        for y in range(len(row)):
+            score = sum((below - (y <= np.arange(len(below)))) ** 2)
+            if y != median and abs(score - level) > 1e-9:
+                assert (first <= y <= last) == (score < level)
+        assert first <= median <= last  # so that it is not empty
+
+
+kinds = pytest.mark.parametrize("kind", conformal_sets.ENTRIES)
+
+
+@kinds
 @pytest.mark.parametrize("make", [drawn, coarse])
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
-def test_the_level_is_the_least_that_holds_enough(make, coverage):
+def test_the_level_is_the_least_that_holds_enough(make, coverage, kind):
     p, true = make(3, count=50)
-    sets = conformal_sets.fit(p, true, coverage)
+    sets = conformal_sets.fit(p, true, coverage, kind)
 
     def held(level):
-        low, high = PredictionSets(coverage, level, 50).apply(p)
+        low, high = PredictionSets(coverage, level, 50, kind).apply(p)
         return int(((low <= true) & (true <= high)).sum())
 
     assert held(sets.level) / 51 >= coverage and sets.images == 50
-    lower = [share for share in np.unique(conformal_sets.share_before(p))]
+    lower = [share for share in np.unique(conformal_sets.ENTRIES[kind](p))]
     lower = [share for share in lower if share < sets.level]
     assert not lower or held(lower[-1]) / 51 < coverage
 
 
+@kinds
 @pytest.mark.parametrize("sharpness", [0.3, 1.0, 3.0])
-def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
+def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness, kind):
     """Between c and c + 1 / (n + 1), the exact bounds where no scores are equal."""
     rounds, count, coverage = 400, 60, 0.9
     p, true = drawn(0, count=rounds * (count + 50), spread=1.0)
@@ -77,7 +106,7 @@ def test_coverage_holds_over_slices_however_wrong_the_probabilities(sharpness):
     shares = []
     for part in np.split(np.random.default_rng(1).permutation(len(true)), rounds):
         held, fresh = part[:count], part[count:]
-        sets = conformal_sets.fit(p[held], true[held], coverage)
+        sets = conformal_sets.fit(p[held], true[held], coverage, kind)
         low, high = sets.apply(p[fresh])
         shares.append(np.mean((low <= true[fresh]) & (true[fresh] <= high)))
     error = np.std(shares) / np.sqrt(rounds)

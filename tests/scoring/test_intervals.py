@@ -40,7 +40,10 @@ def test_intervals_of_all_scores_are_of_the_same_draws():
     found = intervals.of_scores(whole["confusion"], names)
     rates = found.pop("boundaries")
     drawn = intervals.draws_of(whole["confusion"])
-    for name, values in metrics.scores(drawn).items():
+    of_draws = metrics.scores(drawn)
+    assert of_draws.keys() - found.keys() == {"gmsec"}
+    for name in found:
+        values = of_draws[name]
         low, high = found[name]
         assert (low, high) == intervals.percentiles(values)
         assert low < whole[name] < high
@@ -61,6 +64,7 @@ def test_intervals_at_the_ends_and_of_nothing_are_strict_json():
     # Right for all twelve, which drawing again would call certain.
     assert found["accuracy"] == pytest.approx(intervals.binomial(12, 12))
     assert found["mae"] == [0, 0]
+    assert found["minimum_sensitivity"] == pytest.approx(intervals.binomial(7, 7))
     rates = found["boundaries"]
     assert rates["0|1"]["missed_rate"] == pytest.approx(intervals.binomial(0, 5))
     assert rates["0|1"]["error_rate"] == pytest.approx(intervals.binomial(0, 12))

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import pathlib
 import warnings
 
 import numpy as np
@@ -36,6 +37,8 @@ def slow_metrics(true, predicted, num_ranks):
         own = [abs(t - p) for t, p in pairs if t == r]
         if own:
             maes.append(sum(own) / len(own))
+    recall = [ratio(confusion[r][r], true_counts[r]) for r in every]
+    ends = (recall[0], recall[-1])
     return {
         "count": len(pairs),
         "accuracy": right / len(pairs),
@@ -43,7 +46,10 @@ def slow_metrics(true, predicted, num_ranks):
         "qwk": 1 - observed / expected if expected else None,
         "one_off_accuracy": one_off / len(pairs),
         "macro_mae": sum(maes) / len(maes),
-        "recall": [ratio(confusion[r][r], true_counts[r]) for r in every],
+        "max_mae": max(maes),
+        "minimum_sensitivity": min(r for r in recall if r is not None),
+        "gmsec": math.sqrt(recall[0] * recall[-1]) if None not in ends else None,
+        "recall": recall,
         "true_counts": true_counts,
         "predicted_counts": [predicted.count(r) for r in every],
         "confusion": confusion,
@@ -133,6 +139,36 @@ def test_nll():
     assert wrong["nll"] == pytest.approx(87.3, abs=0.1)
 
 
+GOLDENS = pathlib.Path(__file__).parent.parent / "goldens" / "ordinal_losses_small.npz"
+
+
+@pytest.mark.parametrize("batch", ["0", "2"])
+def test_equals_released_code(batch):
+    with np.load(GOLDENS) as file:
+        start = f"metrics/{batch}/"
+        names = [key for key in file.files if key.startswith(start)]
+        case = {name.removeprefix(start): file[name] for name in names}
+    p, true = case["probabilities"], case["labels"]
+    found = metrics.ordinal_metrics(
+        true, p.argmax(1), list("01234567")[: p.shape[1]], p
+    )
+    names = {
+        "amae": "macro_mae",
+        "mmae": "max_mae",
+        "accuracy_off1": "one_off_accuracy",
+    }
+    for name in ("rps", "minimum_sensitivity", "gmsec", *names):
+        assert found[names.get(name, name)] == pytest.approx(case[name], abs=1e-9)
+
+
+def test_the_score_of_each_rank_equals_a_loop():
+    p = np.random.default_rng(0).dirichlet(np.ones(6), 20)
+    found = metrics.rank_scores(p)
+    for y in range(6):
+        gaps = [(p[:, : h + 1].sum(1) - (y <= h)) ** 2 for h in range(5)]
+        np.testing.assert_allclose(found[:, y], sum(gaps), rtol=1e-12)
+
+
 def test_unsigned_labels_do_not_wrap():
     true, predicted = np.array([0, 3], np.uint8), np.array([3, 0], np.uint8)
     assert metrics.ordinal_metrics(true, predicted, "abcd")["mae"] == 3.0
@@ -147,13 +183,14 @@ def test_boundaries_that_matter():
 
 def test_values_that_are_not_whole_decide_the_mae():
     true, predicted = np.array([0, 0, 2]), np.array([0, 1, 2])
-    values = [0.25, 0.75, 1.5]
+    values = [0.25, 0.85, 1.5]
     found = metrics.ordinal_metrics(true, predicted, list("012"), None, values)
-    assert found["mae"] == pytest.approx(0.5)
-    assert found["macro_mae"] == pytest.approx((0.5 + 0.5) / 2)
+    assert found["mae"] == pytest.approx(1.6 / 3)
+    assert found["macro_mae"] == pytest.approx((0.55 + 0.5) / 2)
+    assert found["max_mae"] == pytest.approx(0.55)
     plain = metrics.ordinal_metrics(true, predicted, list("012"))
     changed = {k for k in plain if plain[k] != found[k]}
-    assert changed == {"mae", "macro_mae"}
+    assert changed == {"mae", "macro_mae", "max_mae"}
 
 
 @pytest.mark.parametrize(

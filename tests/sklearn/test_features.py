@@ -126,6 +126,30 @@ def test_mistakes_are_named(changes, message):
         OrdinalClassifier(ORDER).fit(X[:3], ["mild"] * 3)
 
 
+@pytest.mark.parametrize(
+    "changes, weights, message",
+    [
+        ({"class_weight": {"grave": 2}}, None, r"class_weight names \['grave'\]"),
+        ({"method": "gol"}, np.ones(90), "sample_weight is set, but method gol"),
+        ({}, np.ones(3), "sample_weight"),
+    ],
+)
+def test_mistakes_in_weights_are_named(changes, weights, message):
+    X, y = graded(90)
+    with pytest.raises(ValueError, match=message):
+        OrdinalClassifier(ORDER, **changes).fit(X, y, sample_weight=weights)
+
+
+def test_weights_decide_what_is_learned():
+    X, y = graded(90)
+    ce = {"method": "ce", "max_epochs": 5, "random_state": 0}
+    one = OrdinalClassifier(ORDER, **ce, class_weight={"mild": 0}).fit(X, y)
+    assert "mild" not in one.predict(X)
+    sample_weight = (y != "mild").astype(float)
+    other = OrdinalClassifier(ORDER, **ce).fit(X, y, sample_weight=sample_weight)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
 def test_epochs_of_few_rows_are_long_enough(fitted):
     """Also where a class has one row, or nearly all rows are of one class."""
     method = fitted._model().method

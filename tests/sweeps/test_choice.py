@@ -51,6 +51,8 @@ def scores(accuracy):
         qwk=None,
         one_off_accuracy=1.0,
         macro_mae=error,
+        gmsec=accuracy,
+        rps=error,
         recall={},
         true_counts={},
         predicted_counts={},
@@ -64,14 +66,14 @@ def swept(folder, choose):
     return sweep.sweep(config, folder, combinations(VARY), seeds=2, choose=choose)
 
 
-@pytest.mark.parametrize("score", ["accuracy", "mae", "error 1|2"])
+@pytest.mark.parametrize("score", ["accuracy", "mae", "rps", "gmsec", "error 1|2"])
 def test_settings_are_ranked_on_validation(played, score):
     found = swept(played, score)
     ranked = [" ".join(map(str, cell.settings.values())) for cell in found.cells]
     assert ranked == sorted(VAL, key=lambda name: -VAL[name])
     chosen = json.loads((played / "summary.json").read_text())["chosen"]
     assert chosen["settings"] == found.cells[0].settings
-    best = 0.8 if score == "accuracy" else 0.2
+    best = 0.8 if score in ("accuracy", "gmsec") else 0.2
     assert chosen["val"]["mean"] == pytest.approx(best)
 
 
