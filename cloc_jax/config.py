@@ -244,14 +244,15 @@ def _cloc() -> ConfigDict:
     # "learn", "shared", a number, or a list with one entry per boundary, such as
     # ["learn", 0.8, "learn=0.7", "learn>=0.2"]: learned, fixed, start, floor.
     cloc.margins = config_dict.FieldReference("learn", field_type=object)
-    cloc.rho = 0.0  # floor of learned margins
+    cloc.rho = 0.0  # floor of learned margins; needs margin_budget=0
     cloc.margin_start = (0.5, 1.0)  # learned margins start uniform in [a, b)
     # Of learned margins: softplus, or relu, which can reach 0 and merge two ranks.
     cloc.margin_form = "softplus"
-    # Above 0: learned margins are proportions, with a mean of this over the number of
-    # boundaries; fixed ones keep their values. Cosines allow sums up to 2 after a
-    # signed projection and 1 after a ReLU. 0, the paper's: learned margins are free.
-    cloc.margin_budget = 0.0
+    # Ours: learned margins are proportions, with a mean of this over the number of
+    # boundaries, so that images can keep them; fixed ones keep their values. Cosines
+    # allow sums up to 2 after a signed projection and 1 after a ReLU. 0, the paper's:
+    # learned margins are free, and sum to more than that at the start.
+    cloc.margin_budget = 0.25
     cloc.margin_optimizer = ""  # adam or sgd; "" for the same as the rest
     # Of the margins; None for the same as the rest.
     cloc.margin_learning_rate = config_dict.placeholder(float)
@@ -476,6 +477,21 @@ def check_variant(given: str, *known: str) -> None:
             f"this configuration has no variant {given!r}; it has {some}, given as "
             f"--config=FILE.py:{known[-1]}."
         )
+
+
+def start_config(variant: str) -> tuple[ConfigDict, bool]:
+    """The defaults, and whether the encoder is to be frozen, as FILE.py:VARIANT asks.
+
+    frozen and literal can be joined by a comma: literal leaves margins as free as in
+    the paper, where next to no image keeps them.
+    """
+    variants = variant.split(",")
+    for one in variants:
+        check_variant(one, "", "frozen", "literal")
+    config = default_config()
+    if "literal" in variants:
+        config.method.cloc.margin_budget = 0.0
+    return config, "frozen" in variants
 
 
 def use_imagenet_encoder(config: ConfigDict) -> None:

@@ -12,17 +12,11 @@ mean of the folds.
 which needs no GPU; they are computed once and serve all five folds.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.6302, MAE 0.41, mean of five folds"
     config.data.name = "adience"
@@ -37,7 +31,7 @@ def get_config(variant=""):
     config.augment.contrast = 0.2
     config.augment.saturation = 0.2
     config.augment.hue = 0.02
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
     return config

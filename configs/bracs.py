@@ -11,17 +11,11 @@ and ADH|DCIS as the critical boundaries, an ImageNet ResNet-50. It reports accur
 needs no GPU; they are computed once, and after that a run takes minutes.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.6035, MAE 0.7054"
     config.data.name = "bracs"
@@ -32,7 +26,7 @@ def get_config(variant=""):
     config.augment.rotate_degrees = 30.0
     config.augment.blur_sigma = 1.0
     config.augment.perspective = 0.05
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
     return config

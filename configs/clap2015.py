@@ -13,17 +13,11 @@ paper has a VGG16, with twice as many), which needs no GPU; they are computed on
 classes of any number of years.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = (
         "the paper: MAE 2.018 in classes of 3 years (6.094, 3.134, 1.471, 1.121 for 1, "
@@ -41,7 +35,7 @@ def get_config(variant=""):
     config.augment.scale = 0.1
     config.augment.brightness = 0.1
     config.augment.contrast = 0.2
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
     return config

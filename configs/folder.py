@@ -19,12 +19,11 @@ weights are downloaded; --config.encoder.weights=FILE takes them from a file.
 docs/data.md goes through all of it.
 """
 
-from cloc_jax.config import check_variant, default_config, freeze_encoder
+from cloc_jax.config import freeze_encoder, start_config
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     config.data.name = "folder"
     config.data.size = (128, 128)
     config.augment.flip_horizontal = 0.5
@@ -33,7 +32,7 @@ def get_config(variant=""):
     config.augment.scale = 0.1
     config.augment.brightness = 0.1
     config.augment.contrast = 0.2
-    if variant == "frozen":
+    if is_frozen:
         config.data.size = (224, 224)  # the size that the network was trained on
         freeze_encoder(config, max_epochs=60)
         config.train.batch_size = 64  # fits small sets too

@@ -14,17 +14,11 @@ minutes without a GPU; they serve all five splits. Random crops and AutoAugment 
 need --config.encoder.views=4 or more.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.6208, MAE 0.5534, mean of five splits"
     config.data.name = "hid"
@@ -39,7 +33,7 @@ def get_config(variant=""):
     config.augment.perspective = 0.05
     config.augment.random_crop = 0.125  # ours: 224 of 256
     config.augment.autoaugment = 0.01
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
     return config

@@ -13,17 +13,11 @@ are computed once; after that a run takes seconds, and `launch.py sweep` trains 
 methods and seeds.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.7379, MAE 0.4078"
     config.data.name = "idrid"
@@ -37,7 +31,7 @@ def get_config(variant=""):
     config.augment.saturation = 0.2
     config.augment.hue = 0.02
     config.train.batch_size = 32  # of 372 training images
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
         config.train.batch_size = 64  # of 372 training images

@@ -15,17 +15,11 @@ and margins. Copies of KOA that are already equalised, such as the one behind th
 figures in docs/results.md, need --config.data.equalize=False.
 """
 
-from cloc_jax.config import (
-    check_variant,
-    default_config,
-    freeze_encoder,
-    use_imagenet_encoder,
-)
+from cloc_jax.config import freeze_encoder, start_config, use_imagenet_encoder
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     use_imagenet_encoder(config)
     config.expect = "the paper: accuracy 0.6673, MAE 0.4167"
     config.data.name = "koa"
@@ -41,7 +35,7 @@ def get_config(variant=""):
     config.augment.shear_degrees = 3.0
     config.augment.perspective = 0.03
     config.augment.blur_sigma = 1.0
-    if variant == "frozen":
+    if is_frozen:
         config.expect = "below the paper, which fine-tunes the encoder"
         freeze_encoder(config, max_epochs=60)
         # Chosen on the validation data, as the probe's regularisation is: the rate of

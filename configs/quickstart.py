@@ -12,12 +12,11 @@ an ImageNet ResNet-50, for studies in minutes: the true severity behind the grad
 known, so margins can be compared with it.
 """
 
-from cloc_jax.config import check_variant, default_config, freeze_encoder
+from cloc_jax.config import freeze_encoder, start_config
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     config.expect = "test QWK 0.84 to 0.89 in under three minutes on two CPU cores"
     config.data.name = "synthetic"
     config.data.size = (64, 64)
@@ -31,7 +30,7 @@ def get_config(variant=""):
     config.augment.brightness = 0.1
     config.encoder.widths = (12, 24, 48, 96)
     config.train.max_epochs = 8
-    if variant == "frozen":
+    if is_frozen:
         config.expect = ""
         config.data.size = (96, 96)
         config.data.num_train = 2000

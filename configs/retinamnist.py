@@ -14,12 +14,11 @@ data/retinamnist/README.md.
 ResNet-50 was trained on, and trains on its frozen features: studies in minutes.
 """
 
-from cloc_jax.config import check_variant, default_config, freeze_encoder
+from cloc_jax.config import freeze_encoder, start_config
 
 
 def get_config(variant=""):
-    check_variant(variant, "", "frozen")
-    config = default_config()
+    config, is_frozen = start_config(variant)
     config.data.name = "retinamnist"
     config.data.size = (28, 28)
     config.data.critical = ("1|2",)
@@ -28,7 +27,7 @@ def get_config(variant=""):
     config.augment.rotate_degrees = 30.0
     config.augment.brightness = 0.1
     config.augment.contrast = 0.2
-    if variant == "frozen":
+    if is_frozen:
         config.data.size = (96, 96)
         freeze_encoder(config, max_epochs=40)
     return config

@@ -55,6 +55,15 @@ def test_the_papers_values_are_the_defaults():
     assert config.head.projection == 0
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_margins_are_as_free_as_the_papers_when_asked(name):
+    for variants, is_frozen in (("literal", False), ("frozen,literal", True)):
+        config = config_of(name, variants)
+        assert config.method.cloc.margin_budget == 0
+        assert config.encoder.frozen == is_frozen
+    assert config_of(name, "").method.cloc.margin_budget > 0
+
+
 def test_koa_is_the_papers_protocol():
     from configs import koa
 

@@ -123,7 +123,7 @@ def load_config(text: str) -> tuple[ConfigDict, str]:
             f"the configuration file {text} was not loaded: {error}. configs/ has "
             f"{names}."
         ) from None
-    return config, "_".join(filter(None, (path.stem, variant)))
+    return config, "_".join(filter(None, (path.stem, *variant.split(","))))
 
 
 def _saved(path: pathlib.Path) -> ConfigDict:

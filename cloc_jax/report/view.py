@@ -308,8 +308,8 @@ def unmet_margins(kept: Mapping[str, float | None]) -> str:
     return (
         "Margins had no influence: next to no triplet of training images kept its "
         "margin, and so learned, fixed and raised ones train the same network. A "
-        "projection (head.projection=64), a bounded sum (method.cloc.margin_budget=1), "
-        "smaller margins or longer training change that."
+        "bounded sum (method.cloc.margin_budget=0.25), a projection "
+        "(head.projection=64), smaller margins or longer training change that."
     )
 
 

@@ -130,7 +130,11 @@ def test_slow_steps_are_waited_for_so_that_a_signal_is_answered(tmp_path, monkey
 def stage_one():
     """A step, its first carry and a batch; steps take what they are given."""
     margins = ["learn", 0.8, "learn>=0.2", 0.3]
-    config = tiny(optimizer__learning_rate=0.01, method__cloc__margins=margins)
+    config = tiny(
+        optimizer__learning_rate=0.01,
+        method__cloc__margins=margins,
+        method__cloc__margin_budget=0.0,
+    )
     step, carry, batch, parts, graph = stage_parts(config)
 
     def margins_of(carry):
