@@ -69,10 +69,8 @@ def hostile_run(place, names=NAMES, change=str):
         environment={"jax": name(), name("k"): "cpu"},
         config={"data": {"root": name(), "csv": name()}, "notes": name()},
     )
-    files.write_sealed(
-        folder.decision,
-        Decision(tuple(ranks), costs={boundaries[0]: (5.0, 1.0)}).to_json(),
-    )
+    decision = Decision(tuple(ranks), costs={boundaries[0]: (5.0, 1.0)})
+    folder.write_decision(decision.to_json())
     study = {
         "sentence": name(),
         "boundary": [name()],

@@ -150,7 +150,10 @@ class Page:
         ]
         found = []
         for change in (hostile_runs.tame, str):
-            path = hostile_runs.hostile_run(self._place, words, change)
+            try:
+                path = hostile_runs.hostile_run(self._place, words, change)
+            except OURS as error:  # no name is a reason to have no report
+                return f"no page: {error}"
             text = path.read_text(encoding="utf-8")
             found.append(hostile_runs.Outline(text).found)
             json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])

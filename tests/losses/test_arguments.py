@@ -13,6 +13,7 @@ import test_contrastive
 import test_geometry
 import test_multi_margin
 import test_ordinal_heads
+import test_ordinal_softmax
 import test_probabilistic
 from jax.sharding import PartitionSpec as P
 from loss_checks import QUICKLY
@@ -68,21 +69,27 @@ def test_mmnp_takes_labels_of_any_type(size, form):
         loss_checks.assert_close(grad_z, want_z, 1e-6)
 
 
-def ordinal_oracle(name):
+def heads_oracle(b, name):
     module = test_ordinal_heads
-    oracle = module.ORACLES.get(name, module.binary_oracle)
-    return functools.partial(oracle, name=name)
+    return module.ORACLES.get(name, module.binary_oracle)(b, name)
 
 
-# Every other loss of labels, its batch and its loops in float64.
+def named(module, oracle):
+    """The losses of a module, each with its batch and its loops in float64."""
+    return {
+        name: (
+            loss,
+            functools.partial(module.batch, name),
+            functools.partial(oracle, name=name),
+        )
+        for name, loss in module.LOSSES.items()
+    }
+
+
+# Every other loss of labels.
 LABELLED = {
-    name: (
-        loss,
-        functools.partial(test_ordinal_heads.batch, name),
-        ordinal_oracle(name),
-    )
-    for name, loss in test_ordinal_heads.LOSSES.items()
-} | {
+    **named(test_ordinal_heads, heads_oracle),
+    **named(test_ordinal_softmax, test_ordinal_softmax.oracle),
     "supcon": (
         test_contrastive.LOSSES["supcon"],
         functools.partial(test_contrastive.batch, "supcon", views=1),
