@@ -127,7 +127,8 @@ class Shape(Run):
         lines = self._seeds[path].splitlines() if path.suffix == ".jsonl" else []
         value = json.loads(lines[0] if lines else self._seeds[path])
         odd = mutations.odd_value(value, rng)
-        odd = files.sealed(odd) if isinstance(odd, dict) else odd
+        if isinstance(odd, dict):
+            odd = files.sealed(odd, self._folder.mark)
         text = b"\n".join([json.dumps(odd).encode(), *lines[1:]])
         path.write_bytes(text)
         try:
