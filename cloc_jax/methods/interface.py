@@ -5,7 +5,7 @@ and reference points are all the same to the loop, which knows nothing but this 
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,11 +270,11 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
 
 
-def check_weights(per: str, given: Sequence[float], count: int) -> None:
+def check_weights(per: str, given: Any, count: int) -> None:
     """ValueError where train.<per>_weights is not one usable number for each."""
-    is_usable = all(0 <= weight < math.inf for weight in given) and any(given)
-    if len(given) != count or not is_usable:
+    numbers = [w for w in given if isinstance(w, int | float) and 0 <= w < math.inf]
+    if not len(numbers) == len(given) == count or not any(numbers):
         raise ValueError(
-            f"train.{per}_weights is {tuple(given)}; give one number for each {per}, "
-            f"{count} here, 0 or more and not all 0."
+            f"train.{per}_weights is {given!r}; give one number for each {per}, "
+            f"{count} here, 0 or more and not all 0, such as {(1.0,) * count}."
         )

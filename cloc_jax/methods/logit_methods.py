@@ -1,13 +1,13 @@
 """Methods whose network gives some numbers per image, trained in one stage.
 
 They differ in what the numbers mean and in the loss. Most have one per rank and a
-softmax; `softmax_method` makes these from a loss alone. Four ask at every boundary
+softmax; `of_softmax` makes these from a loss alone. Four ask at every boundary
 whether an image lies above it: separate binary tasks (`orcnn`), one score with a bias
 per boundary (`coral`), conditional tasks (`corn`), and one score against ordered
 thresholds (`clm`).
 """
 
-import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,136 +110,68 @@ def ranks_above(above) -> jax.Array:
     return jnp.sum(above > 0.5, axis=1).astype(jnp.int32)
 
 
-def softmax_method(
-    loss: Callable, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
-) -> interface.Method:
-    """A method whose loss, (logits, labels, weights, where) -> scalar, is of a softmax
-    over the ranks."""
-    return logit_method(
-        num_ranks,
-        head,
-        limits,
-        loss=lambda logits, _, label, **rows: loss(logits, label, **rows),
-    )
+def of_softmax(**allowed: Any) -> Callable[[Callable], Callable[..., interface.Method]]:
+    """Makes a loss of a softmax over the ranks the method of its name.
+
+    The loss takes (logits, labels), and by name weights, where and the settings.
+    `allowed` has the least and the largest number of a setting, or its choices.
+    """
+
+    def method_of(loss):
+        def make(
+            *,
+            num_ranks: int,
+            head: heads.HeadOptions,
+            limits: interface.Limits,
+            **settings: Any,
+        ) -> interface.Method:
+            for name, values in allowed.items():
+                section, given = f"method.{loss.__name__}", settings[name]
+                if isinstance(given, str):
+                    interface.check_choice(f"{section}.{name}", given, values)
+                else:
+                    interface.check_range(section, *values, **{name: given})
+
+            def of_logits(logits, _, label, **rows):
+                return loss(logits, label, **settings, **rows)
+
+            return logit_method(num_ranks, head, limits, loss=of_logits)
+
+        return make
+
+    return method_of
 
 
-def ce(
-    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
-) -> interface.Method:
-    """Cross-entropy alone: the classifier that ordinal methods are measured against."""
-    return softmax_method(heads.mean_cross_entropy, num_ranks, head, limits)
+# Cross-entropy alone: the classifier that ordinal methods are measured against. Of the
+# others, cloc_jax/losses/ordinal_softmax.py names the sources.
+ce = of_softmax()(heads.mean_cross_entropy)
+cdw_ce = of_softmax(alpha=(0, 20), margin=(0, 1))(losses.cdw_ce)
+squared_emd = of_softmax()(losses.squared_emd)
+slace = of_softmax(alpha=(0, math.inf))(losses.slace)
+weighted_kappa = of_softmax(penalty=losses.KAPPA_PENALTIES)(losses.weighted_kappa)
+orcu = of_softmax(strength=(0.1, math.inf))(losses.orcu)
 
 
-def sord(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    alpha: float,
-    distance: str,
-) -> interface.Method:
+@of_softmax(alpha=(0, math.inf), distance=("absolute", "squared"))
+def sord(logits, labels, *, alpha, distance, **rows):
     """Cross-entropy with soft labels that fall with the distance of ranks (Diaz and
     Marathe, "Soft Labels for Ordinal Regression", CVPR 2019)."""
-    interface.check_range("method.sord", 0, alpha=alpha)
-    interface.check_choice("method.sord.distance", distance, ("absolute", "squared"))
-    power = 2.0 if distance == "squared" else 1.0
-    options = {"alpha": alpha, "power": power}
-    return _with_soft_labels("exponential", options, num_ranks, head, limits)
+    options = {"alpha": alpha, "power": 2.0 if distance == "squared" else 1.0}
+    soft = losses.soft_labels(logits.shape[1], "exponential", **options)
+    return losses.soft_cross_entropy(logits, labels, soft, **rows)
 
 
-def soft_labels(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    kind: str,
-    alpha: float,
-) -> interface.Method:
+@of_softmax(
+    kind=("binomial", "poisson", "triangular", "beta", "geometric"),
+    alpha=(0.0001, 0.2),
+)
+def soft_labels(logits, labels, *, kind, alpha, **rows):
     """Cross-entropy with labels spread as a unimodal distribution (Vargas et al.,
     "Unimodal Regularisation Based on Beta Distribution for Deep Ordinal Regression",
     Pattern Recognition 2022, and others)."""
-    kinds = [name for name in losses.SOFT_LABELS if name != "exponential"]  # `sord`
-    interface.check_choice("method.soft_labels.kind", kind, kinds)
-    interface.check_range("method.soft_labels", 0.0001, 0.2, alpha=alpha)
     options = {"alpha": alpha} if kind in ("triangular", "geometric") else {}
-    return _with_soft_labels(kind, options, num_ranks, head, limits)
-
-
-def _with_soft_labels(kind, options, num_ranks, head, limits) -> interface.Method:
-    def loss(logits, label, **rows):
-        soft = losses.soft_labels(num_ranks, kind, **options)
-        return losses.soft_cross_entropy(logits, label, soft, **rows)
-
-    return softmax_method(loss, num_ranks, head, limits)
-
-
-def cdw_ce(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    alpha: float,
-    margin: float,
-) -> interface.Method:
-    """A wrong rank's probability costs the more the further away it is (Polat et al.,
-    "Class Distance Weighted Cross-Entropy Loss", MIUA 2022)."""
-    interface.check_range("method.cdw_ce", 0, 20, alpha=alpha)
-    interface.check_range("method.cdw_ce", 0, 1, margin=margin)
-    loss = functools.partial(losses.cdw_ce, alpha=alpha, margin=margin)
-    return softmax_method(loss, num_ranks, head, limits)
-
-
-def squared_emd(
-    *, num_ranks: int, head: heads.HeadOptions, limits: interface.Limits
-) -> interface.Method:
-    """The squared earth mover's distance, which is the ranked probability score (Hou et
-    al., "Squared Earth Mover's Distance-based Loss", 2016)."""
-    return softmax_method(losses.squared_emd, num_ranks, head, limits)
-
-
-def slace(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    alpha: float,
-) -> interface.Method:
-    """Soft labels against accumulated probabilities (Nachmani et al., "SLACE", AAAI
-    2025)."""
-    interface.check_range("method.slace", 0, alpha=alpha)
-    loss = functools.partial(losses.slace, alpha=alpha)
-    return softmax_method(loss, num_ranks, head, limits)
-
-
-def weighted_kappa(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    penalty: str,
-    log: bool,
-) -> interface.Method:
-    """Weighted kappa of a batch, by its probabilities (de la Torre et al., "Weighted
-    Kappa Loss Function", Pattern Recognition Letters 2018)."""
-    kinds = losses.KAPPA_PENALTIES
-    interface.check_choice("method.weighted_kappa.penalty", penalty, kinds)
-    options: dict[str, Any] = {"penalty": penalty, "log": log}
-    loss = functools.partial(losses.weighted_kappa, **options)
-    return softmax_method(loss, num_ranks, head, limits)
-
-
-def orcu(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    strength: float,
-) -> interface.Method:
-    """Soft labels, and a barrier that keeps logits unimodal (Kim et al., "Calibration
-    of Ordinal Regression Networks", 2024)."""
-    interface.check_range("method.orcu", 0.1, strength=strength)
-    loss = functools.partial(losses.orcu, strength=strength)
-    return softmax_method(loss, num_ranks, head, limits)
+    soft = losses.soft_labels(logits.shape[1], kind, **options)
+    return losses.soft_cross_entropy(logits, labels, soft, **rows)
 
 
 def _of_boundaries(given: Sequence[float], num_ranks: int) -> np.ndarray | None:

@@ -150,15 +150,8 @@ def item_weights(
         counts = np.bincount(labels, minlength=num_ranks)
         by_rank = len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     else:
-        is_list = isinstance(given, list | tuple)
-        if not is_list or not all(isinstance(w, int | float) for w in given):
-            raise ValueError(
-                f"train.rank_weights is {given!r}; use balanced, or one number for "
-                f"each of the {num_ranks} ranks, such as "
-                f"{tuple(range(1, num_ranks + 1))}."
-            )
-        by_rank = np.array(given, np.float32)
-        check_weights("rank", by_rank.tolist(), num_ranks)
+        check_weights("rank", given, num_ranks)
+        by_rank = np.asarray(given)
     return by_rank[labels].astype(np.float32)
 
 

@@ -143,9 +143,9 @@ def test_balanced_weights_give_ranks_the_same_sum():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rank_weights": "balancd"}, "is 'balancd'; use balanced, or one number"),
+        ({"rank_weights": "balancd"}, "is 'balancd'; give one number"),
         ({"rank_weights": (1, 2)}, "one number for each rank, 5 here"),
-        ({"rank_weights": (1, 2, 3, -1, 0)}, "0 or more"),
+        ({"rank_weights": (1, 2, 3, -1, 0)}, "0 or more and not all 0"),
         ({"boundary_weights": (1.0, 2.0)}, "method ce has no term per boundary"),
         ({"boundary_weights": (1.0, 2.0), "name": "corn"}, "each boundary, 4 here"),
     ],

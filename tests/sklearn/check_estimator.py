@@ -14,8 +14,18 @@ from cloc_jax.sklearn import OrdinalClassifier
 
 
 def report(**found):
-    print(found["status"], found["check_name"], found["exception"] or "", flush=True)
+    why = found["exception"] if found["status"] == "failed" else ""
+    print(found["status"], found["check_name"], why, flush=True)
 
+
+# Batches are drawn at random, of rows: not the same ones where rows are repeated.
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "random batches"}
 
 if __name__ == "__main__":
-    check_estimator(OrdinalClassifier(), on_fail=None, on_skip=None, callback=report)
+    check_estimator(
+        OrdinalClassifier(),
+        on_fail=None,
+        on_skip=None,
+        callback=report,
+        expected_failed_checks=EXPECTED,
+    )

@@ -201,4 +201,5 @@ def test_passes_the_checks_of_scikit_learn():
     assert process.returncode == 0, process.stderr
     lines = process.stdout.splitlines()
     assert len(lines) > 50
-    assert all(line.startswith("passed ") for line in lines), process.stdout
+    expected = ("passed ", "xfail check_sample_weight_equivalence_on_dense_data ")
+    assert all(line.startswith(expected) for line in lines), process.stdout
