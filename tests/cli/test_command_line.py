@@ -141,7 +141,7 @@ def test_a_pipe_is_no_configuration_file(tmp_path, name):
         ),
         (["evaluate"], "add --run=DIR"),
         (["evaluate", "--run=nowhere"], "nowhere is not a run"),
-        (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen, :literal"),
+        (["--config=configs/koa.py:whole"], "no variant 'whole'; it has none, :frozen"),
         (["--config.data.size=(32, 'a')"], "data.size is (32, 'a')"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate is nan; use a"),
         (["decide", "--run=x", "--max-missed=0.05", "--remove"], "give it alone"),
