@@ -29,20 +29,30 @@ SMALL = [
 ]
 # Method -> its settings, and the least QWK on test images; guessing has 0.
 LEARNED: dict[str, tuple[list[str], float]] = {
-    "cloc": (["cloc.phases=1"], 0.4),
+    "cloc": (["method.cloc.phases=1"], 0.4),
     "corn": ([], 0.4),
     "sord": ([], 0.4),
     "poe": ([], 0.2),
-    "gol": (["gol.width=16"], 0.2),
-    "mwr": (["mwr.hidden=32"], 0.25),
-    "supcon": (
+    "gol": (
         [
-            "supcon.augment=default",
-            "supcon.pretrain.name=adam",
-            "supcon.pretrain.learning_rate=2e-3",
-            "supcon.pretrain.epochs=10",
+            "optimizer.learning_rate=1e-3",
+            "train.batch_size=64",
+            "train.max_epochs=25",
+            "train.patience=25",
         ],
         0.2,
+    ),
+    "mwr": (["method.mwr.hidden=32"], 0.25),
+    "supcon": (
+        [
+            "method.supcon.augment=default",
+            "method.supcon.pretrain.name=adam",
+            "method.supcon.pretrain.learning_rate=2e-3",
+            "method.supcon.pretrain.epochs=25",
+            "method.supcon.probe.learning_rate=0.1",
+            "train.max_epochs=25",
+        ],
+        0.4,
     ),
 }
 
@@ -59,7 +69,7 @@ def test_a_run_on_images_learns(method, tmp_path):
     launched(
         *SMALL,
         f"--config.method.name={method}",
-        *(f"--config.method.{setting}" for setting in settings),
+        *(f"--config.{setting}" for setting in settings),
         "--no-report",
         "--run=run",
         cwd=tmp_path,
