@@ -158,9 +158,9 @@ def check_images(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
     """
     seen: dict[Any, RunFolder] = {}
     for plan in plans:
-        run, data = RunFolder(folder / plan.name), plan.config.data
         if not is_finished(folder, plan):
             continue
+        run, data = RunFolder(folder / plan.name), plan.config.data
         place, settings = (data.name, data.root, data.csv), data.to_json(sort_keys=True)
         other = seen.get(settings) or seen.get(place, run)
         changes = changed_images(

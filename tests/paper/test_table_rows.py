@@ -12,7 +12,8 @@ from cloc_jax.cli import tables
 from cloc_jax.cli.command_line import Settings
 from cloc_jax.data import datasets
 from cloc_jax.paper import table_rows, table_summaries
-from cloc_jax.runtime import sharding
+from cloc_jax.runtime import files, sharding
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly
 
 
@@ -179,7 +180,9 @@ def test_a_dry_run_counts_what_is_finished_without_jax(tmp_path):
     true = np.arange(30) % 5
     done = tmp_path / "none" / "synthetic,whole,ce,seed=0"
     write_run(done, true, true, tuple("01234"))
-    (done / "config.json").unlink()
+    run = RunFolder(done)
+    config = plan(["comparison"], seeds=1, methods=("ce",))[0].config
+    files.write_sealed(run.config, config.to_dict(), run.mark)
     code = (
         "import sys\nfrom cloc_jax.cli import main\n"
         "words = ['tables', '--dry-run', '--data=synthetic', '--methods=cloc,ce']\n"
@@ -191,7 +194,7 @@ def test_a_dry_run_counts_what_is_finished_without_jax(tmp_path):
     assert "synthetic,whole,cloc,seed=0: to train\n" in process.stdout
     assert "synthetic,whole,ce,seed=0: finished\n" in process.stdout
     assert "2 runs, 1 finished, in none\n" in process.stdout
-    assert len(list(tmp_path.rglob("*.json"))) == 2  # it writes nothing
+    assert len(list(tmp_path.rglob("*.json"))) == 3  # it writes nothing
 
 
 @pytest.mark.slow

@@ -1,30 +1,34 @@
 """Commands that finish, fail, die or hang, and who runs them on this machine."""
 
 import os
+import pathlib
 import pickle
 import time
 
 import pytest
 from launching import ROOT
-from ml_collections import ConfigDict
 
+from cloc_jax.config import default_config
 from cloc_jax.runtime import environment, files
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.sweeps import executors, sweep
 from cloc_jax.sweeps.executors import Died, Options, Plan, Work
 
-# In place of launch.py: does what its configuration says, attempt by attempt.
+# In place of launch.py: does what its script says, attempt by attempt.
 PLAYED = """
-import json, os, pathlib, signal, sys, time
+import os, pathlib, signal, sys, time
+from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
 words = dict(word.partition("=")[::2] for word in sys.argv[2:])
 run = RunFolder(words["--run"])
-run.path.mkdir(exist_ok=True)
+config = files.read_sealed(pathlib.Path(words["--config"]), remedy="")
+if not run.config.exists():
+    run.create(config, {"ranks": [], "images": {}, "sha256": ""})
 with (run.path / "attempts").open("a+") as file:
     file.seek(0)
     number = len(file.readlines())
     file.write(" ".join(sys.argv[1:]) + chr(10))
-script = json.loads(pathlib.Path(words["--config"]).read_text())["script"]
+script = pathlib.Path(os.environ["SCRIPTS"], run.path.name).read_text().split()
 if script[number] == "finish":
     run.write_metrics({"final": {}})
 elif script[number] == "fail":
@@ -57,12 +61,16 @@ def played(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "PROGRAM", (str(script),))
     monkeypatch.setattr(executors, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(executors, "HELD_SECONDS", 0.1)
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    monkeypatch.setenv("SCRIPTS", str(scripts))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
 def plan(name, *script):
-    return Plan(name, "one", {"seed": 0}, ConfigDict({"seed": 0, "script": script}))
+    pathlib.Path(os.environ["SCRIPTS"], name).write_text(" ".join(script))
+    return Plan(name, "one", {"seed": 0}, default_config())
 
 
 def attempts(folder, name):
