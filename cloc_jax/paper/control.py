@@ -9,7 +9,7 @@ threshold of a finished run instead, is drawn on the same axes.
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import TradeOff
 from cloc_jax.sweeps.executors import Options
 from cloc_jax.sweeps.sweep import LOCAL, Setting
 from cloc_jax.training.assembly import build_dataset
@@ -265,8 +264,8 @@ def _decision_curve(
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
     return tuple(
-        {key: _mean([r[i] for r in rows], key) for key in ("accuracy", MISSED)}
-        for i in range(len(TARGETS))
+        {"accuracy": _mean(r.accuracy for r in at), MISSED: _mean(r.missed for r in at)}
+        for at in zip(*rows, strict=True)
     )
 
 
@@ -293,8 +292,8 @@ def _verdict(measured: Mapping[str, Measured], boundary: str, h: int) -> Control
     return ControlVerdict(
         setting=best,
         outcome=outcome,
-        decision_missed=_mean(reached, MISSED),
-        decision_accuracy=_mean(reached, "accuracy"),
+        decision_missed=_mean(row.missed for row in reached),
+        decision_accuracy=_mean(row.accuracy for row in reached),
     )
 
 
@@ -385,8 +384,8 @@ def _evidence(
     yield claims.by_scores(claim, f"{better} against {other}", compared)
 
 
-def _mean(rows: Sequence[TradeOff], key: str) -> float | None:
-    known = [value for row in rows if (value := getattr(row, key)) is not None]
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 

@@ -10,7 +10,6 @@ in the rank with the least ranked probability score.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -93,13 +92,7 @@ def fit(
     Of n images, the true rank of at least k is in its set, where k / (n + 1) is at
     least the coverage. The set of an image drawn like these then holds its true rank
     with at least that probability, over the draw of both; equal probabilities can only
-    add to it.
-
-    Args:
-      probabilities: calibrated ones.
-      true: index of the rank of each image.
-      coverage: a share between 0 and 1.
-      kind: of the sets, "greedy" or "rps".
+    add to it. The probabilities are calibrated ones.
     """
     count = len(true)
     wanted = _wanted(count, coverage)
@@ -171,8 +164,3 @@ def fare(
 
     everything = np.ones(len(true), bool)
     return over(everything), [over(true == rank) for rank in range(num_ranks)]
-
-
-def written(low: int, high: int, ranks: Sequence[str]) -> str:
-    """A set in words: "1", or "1 to 3"."""
-    return ranks[low] if low == high else f"{ranks[low]} to {ranks[high]}"

@@ -24,7 +24,6 @@ from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.intervals import Interval
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import TradeOff
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
 _AGAIN = "Make it again with `launch.py decide`, or move it away."
@@ -96,11 +95,6 @@ def reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list
 
     Bins have the same number of images, give or take one, from the least probable up;
     fewer bins where there are fewer images.
-
-    Args:
-      predicted: [item], the probability of the event, such as of an image above 1|2.
-      came_true: [item], whether it did.
-      bins: how many.
     """
     order = np.argsort(predicted, kind="stable")
     found = []
@@ -301,10 +295,7 @@ def fit_threshold(
 
     Args:
       probabilities: calibrated ones.
-      true: index of the rank of each image.
-      h: the boundary, that between ranks h and h + 1.
       max_missed: a share below 1; above 0 for a guarantee.
-      guarantee: whether chance is allowed for.
       name: of the boundary, for errors.
     """
     scores = probability_above(probabilities, h)
@@ -347,6 +338,14 @@ def just_below(score: float, scores: np.ndarray) -> float:
 # --- what a threshold would buy and cost, before one is saved ---
 
 
+class TradeOff(NamedTuple):
+    """What a threshold at a boundary, None for the most probable rank, does on test."""
+
+    threshold: float | None
+    accuracy: float
+    missed: float | None  # share of the images above the boundary
+
+
 def trade_off(
     val: Predictions, test: Predictions, h: int, targets: Sequence[float]
 ) -> list[TradeOff]:
@@ -355,8 +354,8 @@ def trade_off(
     Temperature and thresholds come from `val` alone.
     """
     on_val, on_test = _at_temperature(val, test)
-    fitted = {target: fit_threshold(on_val, val.true, h, target) for target in targets}
-    return [_on_test(target, t, h, test, on_test) for target, t in fitted.items()]
+    fitted = [fit_threshold(on_val, val.true, h, target) for target in targets]
+    return [_on_test(threshold, h, test, on_test) for threshold in fitted]
 
 
 def at_accuracy(
@@ -383,7 +382,7 @@ def at_accuracy(
             best = cost, threshold
     if best is None:
         return None
-    return _on_test(accuracy, best[1], h, test, on_test)
+    return _on_test(best[1], h, test, on_test)
 
 
 def _at_temperature(
@@ -399,20 +398,12 @@ def _at_temperature(
 
 
 def _on_test(
-    target: float,
-    threshold: float | None,
-    h: int,
-    test: Predictions,
-    on_test: np.ndarray,
+    threshold: float | None, h: int, test: Predictions, on_test: np.ndarray
 ) -> TradeOff:
     labels = by_thresholds(on_test, {} if threshold is None else {h: threshold})
-    counts = metrics.confusion_matrix(test.true, labels, on_test.shape[1])
-    scores, rates = metrics.scores(counts), metrics.boundary_rates(counts)
-    missed, alarm = "crossing_missed_rate", "crossing_false_alarm_rate"
-    found = {name: scores[name] for name in ("accuracy", "mae", "qwk")}
-    found |= {name: rates[name][h] for name in (missed, alarm)}
-    known = {name: metrics.defined(value) for name, value in found.items()}
-    return TradeOff(float(target), threshold, **known)
+    is_above = test.true > h
+    missed = float((labels[is_above] <= h).mean()) if is_above.any() else None
+    return TradeOff(threshold, float((labels == test.true).mean()), missed)
 
 
 # --- grades, as `predict` shows them ---

@@ -66,7 +66,7 @@ def ordinal_metrics(
       boundaries h of (P(rank <= h) - [true <= h])^2), `recall`, `true_counts` and
       `predicted_counts` by rank,
       `confusion` (rows true, columns predicted) and `boundaries` by name
-      (see `_boundaries`).
+      (see `boundary_counts`), with `missed_count` and `false_alarm_count`.
     """
     # Signed, as differences of unsigned labels would wrap round.
     true, predicted = np.asarray(true, np.int64), np.asarray(predicted, np.int64)
@@ -87,20 +87,26 @@ def ordinal_metrics(
         result["nll"] = negative_log_likelihood(probabilities, true)
         of_true = rank_scores(probabilities)[np.arange(len(true)), true]
         result["rps"] = float(of_true.mean())
-    result |= {
+    right, called = confusion.diagonal().tolist(), confusion.sum(axis=0).tolist()
+    sizes_by_rank = dict(zip(ranks, sizes.tolist(), strict=True))
+    rates = boundary_rates(confusion)
+    return result | {
         "recall": {
-            name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
+            name: part / size if size else None
+            for part, (name, size) in zip(right, sizes_by_rank.items(), strict=True)
         },
-        "true_counts": dict(zip(ranks, sizes.tolist(), strict=True)),
-        "predicted_counts": dict(
-            zip(ranks, confusion.sum(axis=0).tolist(), strict=True)
-        ),
+        "true_counts": sizes_by_rank,
+        "predicted_counts": dict(zip(ranks, called, strict=True)),
         "confusion": confusion.tolist(),
-        "boundaries": dict(
-            zip(boundary_names(ranks), _boundaries(confusion), strict=True)
-        ),
+        "boundaries": {
+            name: {rate: defined(of[h]) for rate, of in rates.items()}
+            | {
+                "missed_count": int(confusion[h + 1, h]),
+                "false_alarm_count": int(confusion[h, h + 1]),
+            }
+            for h, name in enumerate(boundary_names(ranks))
+        },
     }
-    return result
 
 
 def confusion_matrix(
@@ -138,8 +144,8 @@ def scores(confusions: np.ndarray) -> dict[str, Any]:
 
 
 def boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
-    """Error rates at every boundary (see `_boundaries`), [..., boundary], of confusion
-    matrices [..., rank, rank]; NaN where no image could err."""
+    """Error rates at every boundary, [..., boundary], of confusion matrices
+    [..., rank, rank]; NaN where no image could err."""
     counts = boundary_counts(np.asarray(confusions, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
         return {name: errors / of for name, (errors, of) in counts.items()}
@@ -148,7 +154,13 @@ def boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
 def boundary_counts(
     counts: np.ndarray,
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """How many images err at each boundary and how many could, [..., boundary]."""
+    """How many images err at each boundary and how many could, [..., boundary].
+
+    `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
+    `error_rate` is both together over the true sizes of the two ranks, the
+    definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
+    The `crossing` rates do: they count every sample on the wrong side of the boundary.
+    """
     sizes = counts.sum(-1)
     low, high = sizes[..., :-1], sizes[..., 1:]
     missed = np.diagonal(counts, -1, -2, -1)  # true h + 1, called h
@@ -167,26 +179,6 @@ def boundary_counts(
         "crossing_missed_rate": (crossing_missed, above),
         "crossing_false_alarm_rate": (crossing_alarm, below),
     }
-
-
-def _boundaries(confusion: np.ndarray) -> list[dict[str, float | int | None]]:
-    """Errors at each boundary, that between ranks h and h + 1 for every h.
-
-    `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
-    `error_rate` is both together over the true sizes of the two ranks, the
-    definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
-    The `crossing` rates do: they count every sample on the wrong side of the boundary.
-    """
-    # Once for all boundaries: one by one takes minutes with thousands of ranks.
-    counts = boundary_counts(np.asarray(confusion, np.float64))
-    return [
-        {name: _ratio(int(e[h]), int(of[h])) for name, (e, of) in counts.items()}
-        | {
-            "missed_count": int(confusion[h + 1, h]),
-            "false_alarm_count": int(confusion[h, h + 1]),
-        }
-        for h in range(len(confusion) - 1)
-    ]
 
 
 def _value_errors(
@@ -232,10 +224,6 @@ def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float
 def defined(value: Any) -> float | None:
     """A number as JSON has it: None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None
-
-
-def _ratio(part: int | np.integer, whole: int | np.integer) -> float | None:
-    return float(part / whole) if whole else None
 
 
 # --- the order of the ranks in the embeddings, as cosine sees it ---

@@ -113,19 +113,6 @@ class OrderScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class TradeOff:
-    """What one threshold at a boundary costs on test; see `decisions.trade_off`."""
-
-    target: float
-    threshold: float | None
-    accuracy: float | None
-    mae: float | None
-    qwk: float | None
-    crossing_missed_rate: float | None
-    crossing_false_alarm_rate: float | None
-
-
-@dataclasses.dataclass(frozen=True)
 class RunResults:
     """What metrics.json holds.
 
