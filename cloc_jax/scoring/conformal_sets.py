@@ -12,10 +12,11 @@ import dataclasses
 import math
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from cloc_jax.scoring import intervals, metrics
 from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.metrics import Labels, Probabilities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +28,7 @@ class PredictionSets:
     images: int  # it was chosen on
     kind: str = "greedy"
 
-    def apply(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+    def apply(self, probabilities: Probabilities) -> tuple[Labels, Labels]:
         """The lowest and the highest rank of each set, from calibrated probabilities.
 
         All ranks between the two are in the set as well.
@@ -39,9 +38,7 @@ class PredictionSets:
         return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
 
 
-def share_before(
-    probabilities: Float[np.ndarray, "item rank"],
-) -> Float[np.ndarray, "item rank"]:
+def share_before(probabilities: Probabilities) -> Probabilities:
     """The probability of all ranks that enter a growing set before each rank does.
 
     The most probable rank is first, with 0, the lowest of several such; of two
@@ -64,7 +61,7 @@ def share_before(
 
 
 def distance_from_median(
-    probabilities: Float[np.ndarray, "item rank"],
+    probabilities: Probabilities,
 ) -> Float[np.ndarray, "item rank"]:
     """The ranked probability score that each rank would have as the true one (Haas et
     al., PMLR 337, 2026), and 0 for the median, so that no set is empty.
@@ -82,10 +79,7 @@ ENTRIES = {"greedy": share_before, "rps": distance_from_median}
 
 
 def fit(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
-    coverage: float,
-    kind: str = "greedy",
+    probabilities: Probabilities, true: Labels, coverage: float, kind: str = "greedy"
 ) -> PredictionSets:
     """The smallest sets that keep the coverage, from images used for nothing else.
 
@@ -148,10 +142,7 @@ class Fare:
 
 
 def fare(
-    low: Int[np.ndarray, "item"],
-    high: Int[np.ndarray, "item"],
-    true: Int[np.ndarray, "item"],
-    num_ranks: int,
+    low: Labels, high: Labels, true: Labels, num_ranks: int
 ) -> tuple[Fare, list[Fare]]:
     """How sets from `low` to `high` fare: for all images, and for each true rank."""
     is_held = (low <= true) & (true <= high)

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.metrics import Labels, Probabilities
 from cloc_jax.scoring.predictions import Predictions
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
@@ -31,9 +32,7 @@ _AGAIN = "Make it again with `launch.py decide`, or move it away."
 # --- the temperature ---
 
 
-def fit_temperature(
-    probabilities: Float[np.ndarray, "item rank"], true: Int[np.ndarray, "item"]
-) -> float:
+def fit_temperature(probabilities: Probabilities, true: Labels) -> float:
     """The temperature with the least mean of -log p(true rank).
 
     That mean is convex in 1 / T, so one root of its slope is found: the same data
@@ -62,8 +61,8 @@ def fit_temperature(
 
 
 def apply_temperature(
-    probabilities: Float[np.ndarray, "item rank"], temperature: float
-) -> Float[np.ndarray, "item rank"]:
+    probabilities: Probabilities, temperature: float
+) -> Probabilities:
     """p**(1 / T), made to sum to 1, in float64."""
     logs = metrics.log_probabilities(probabilities) / temperature
     powers = np.exp(logs - logs.max(1, keepdims=True))
@@ -71,7 +70,7 @@ def apply_temperature(
 
 
 def probability_above(
-    probabilities: Float[np.ndarray, "item rank"], h: int
+    probabilities: Probabilities, h: int
 ) -> Float[np.ndarray, "item"]:
     """P(rank > h), summed from above, so that small ones stay exact."""
     sums = np.asarray(probabilities, np.float64)[:, h + 1 :].sum(1)
@@ -133,15 +132,11 @@ class Decision:
         """Whether labels differ from the run's own; else there are only sets."""
         return self.costs is not None or self.thresholds is not None
 
-    def calibrated(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> Float[np.ndarray, "item rank"]:
+    def calibrated(self, probabilities: Probabilities) -> Probabilities:
         """The probabilities that the decision is made by."""
         return apply_temperature(probabilities, self.temperature)
 
-    def apply(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> Int[np.ndarray, "item"]:
+    def apply(self, probabilities: Probabilities) -> Labels:
         """The label of each image, from probabilities as the run gives them.
 
         The most probable rank where `chooses_labels` is False.
@@ -168,9 +163,7 @@ class Decision:
         too_low = np.maximum(missed[:, None] - missed, 0)
         return too_low + np.maximum(alarm - alarm[:, None], 0)
 
-    def apply_sets(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+    def apply_sets(self, probabilities: Probabilities) -> tuple[Labels, Labels]:
         """The lowest and the highest rank of each image's prediction set, from
         probabilities as the run gives them."""
         assert self.sets is not None
@@ -227,9 +220,8 @@ class Decision:
 
 
 def least_cost(
-    probabilities: Float[np.ndarray, "item rank"],
-    costs: Float[np.ndarray, "rank rank"],
-) -> Int[np.ndarray, "item"]:
+    probabilities: Probabilities, costs: Float[np.ndarray, "rank rank"]
+) -> Labels:
     """The label with the least expected cost; the lowest of several such.
 
     Where every boundary costs the same, that is the median of the ranks, which need
@@ -244,8 +236,8 @@ def least_cost(
 
 
 def by_thresholds(
-    probabilities: Float[np.ndarray, "item rank"], thresholds: Mapping[int, float]
-) -> Int[np.ndarray, "item"]:
+    probabilities: Probabilities, thresholds: Mapping[int, float]
+) -> Labels:
     """The most probable rank on the sides that thresholds allow.
 
     An image goes above boundary h where P(rank > h) > thresholds[h]. Where a lower
@@ -274,8 +266,8 @@ def by_thresholds(
 
 
 def fit_threshold(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
+    probabilities: Probabilities,
+    true: Labels,
     h: int,
     max_missed: float,
     guarantee: bool = False,
@@ -421,11 +413,7 @@ class Grades(NamedTuple):
     sets: list[tuple[str, str]] | None  # lowest and highest rank, where asked for
 
 
-def grade(
-    output: Any,
-    ranks: Sequence[str],
-    decision: Decision | None,
-) -> Grades:
+def grade(output: Any, ranks: Sequence[str], decision: Decision | None) -> Grades:
     """The grades of what a method predicts; a decision, where there is one, chooses."""
     probabilities = predictions.rank_probabilities(output)
     labels = np.asarray(output.label)

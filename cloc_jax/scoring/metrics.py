@@ -8,6 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
+# For each item, the probabilities of all ranks, and the index of a rank.
+Probabilities = Float[np.ndarray, "item rank"]
+Labels = Int[np.ndarray, "item"]
+
 MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
 MOST = 2000  # images whose pairs are looked at
 DIGITS = 6  # of a cosine; the rest is rounding, which would order equal embeddings
@@ -151,9 +155,7 @@ def boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
         return {name: errors / of for name, (errors, of) in counts.items()}
 
 
-def boundary_counts(
-    counts: np.ndarray,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def boundary_counts(counts: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """How many images err at each boundary and how many could, [..., boundary].
 
     `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
