@@ -31,7 +31,7 @@ KEPT = "studies.json"  # evidence of several studies
 class Evidence:
     """What a study says about a claim."""
 
-    claim: str  # of `published.claims()`
+    claim: str  # of `published.CLAIMS`
     tried: str
     found: str
     verdict: str
