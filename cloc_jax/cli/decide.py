@@ -14,17 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from rich.table import Table
 
-from cloc_jax.report import html_page, model_card, view
+from cloc_jax.report import html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import (
-    conformal_sets,
-    decisions,
-    metrics,
-    predictions,
-    results,
-)
+from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions, results
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import Ends, RunResults, SplitScores
 
@@ -80,17 +74,7 @@ def decide(
     """Writes decision.json into a run's folder and prints what it changes on test.
 
     A decision that was there before is kept under another name. Where the run has a
-    report, it is written again.
-
-    Args:
-      folder: of a finished run.
-      boundaries: where `max_missed` holds; the run's critical ones if none is named.
-      max_missed: the largest share of the images above a boundary that may be put
-        below it; one for all boundaries, or one for each that is named.
-      costs: in place of that, such as "1|2=5" or "1|2=5:1".
-      guarantee: whether `max_missed` holds by conformal risk control.
-      coverage: the share of prediction sets that have to hold the true rank.
-      sets: their kind; see `conformal_sets`.
+    report, it is written again. The arguments are the flags of the job.
     """
     _check(boundaries, max_missed, costs, guarantee, coverage)
     if sets != "greedy" and coverage is None:
@@ -271,7 +255,7 @@ def show_labels(run: FinishedRun, decision: Decision, after: np.ndarray) -> None
     columns = []
     for title, given in (("before", run.predicted), ("after", after)):
         table.add_column(title, justify="right")
-        scores = model_card.scores_of_labels(true, given, run.ranks)
+        scores = predictions.scores_of_labels(true, given, run.ranks)
         columns.append(_cells(scores, decision))
     for row in columns[0]:
         table.add_row(row, *(cells[row] for cells in columns))

@@ -249,9 +249,9 @@ def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
     """Mean over seeds, intervals and difference to learned margins, by score."""
     return {
         name: Score(
-            mean=_number(mean),
+            mean=metrics.defined(mean),
             interval=_ends(intervals.percentiles(one.drawn[name])),
-            difference=_number(mean - reference.means["test"][name]),
+            difference=metrics.defined(mean - reference.means["test"][name]),
             difference_interval=_ends(one.difference(reference, name)),
         )
         for name, mean in one.means["test"].items()
@@ -389,9 +389,5 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _ends(values: Sequence[float]) -> Ends:
-    return tuple(map(_number, values))
+    return tuple(map(metrics.defined, values))

@@ -138,13 +138,7 @@ def draw(
     results: RunResults,
     embeddings: dict[str, tuple[np.ndarray, np.ndarray]],
 ) -> None:
-    """Writes the pictures of a run into its folder.
-
-    Args:
-      folder: of the run.
-      results: of it.
-      embeddings: [image, dim] and labels, by split; one is "test".
-    """
+    """Writes the pictures of a run; of embeddings [image, dim] and labels by split."""
     ranks, counts = results.ranks, results.final["test"].confusion
     cosines = metrics.similarity(*embeddings["test"], len(ranks))
     mapped = {}
@@ -206,15 +200,9 @@ def write_thumbnails(
     names: Sequence[str],
     order: Sequence[int],
 ) -> None:
-    """Keeps small JPEGs of images, in that order as far as they fit.
+    """Keeps small JPEGs of images, in that order of their indices as far as they fit.
 
     So the page can be drawn again without the data.
-
-    Args:
-      path: of the file.
-      image: the pixels of an image by its index.
-      names: of all images.
-      order: of their indices.
     """
     kept: dict[str, bytes] = {}
     room = MOST_BYTES

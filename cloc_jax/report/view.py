@@ -178,9 +178,9 @@ class View:
         return [
             (
                 title,
-                FORMATS[kind](self.scores.headline(key)),
+                FORMATS[kind](getattr(self.scores, key)),
                 interval(getattr(self.intervals, key), kind),
-                FORMATS[kind](self.results.final["val"].headline(key)),
+                FORMATS[kind](getattr(self.results.final["val"], key)),
             )
             for key, title, kind in HEADLINES + BY_RANK * is_imbalanced
             # Of two ranks, all mistakes are one off.

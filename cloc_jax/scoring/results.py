@@ -4,7 +4,7 @@ Numbers that are not defined (the recall of a rank with no image) are None.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cloc_jax.runtime import files
@@ -71,9 +71,15 @@ class SplitScores:
         """The share of images on the wrong side of each boundary."""
         return {name: rates.crossing_rate for name, rates in self.boundaries.items()}
 
-    def headline(self, name: str) -> float | None:
-        """A score by its name, such as "accuracy" or "qwk"."""
-        return getattr(self, name)
+    def chosen(
+        self, names: Iterable[str], boundaries: Iterable[str] = ()
+    ) -> dict[str, float | None]:
+        """Scores by name, and rates of boundaries as "error 1|2" and "crossing 1|2"."""
+        found = {name: getattr(self, name) for name in names}
+        for boundary in boundaries:
+            found[f"error {boundary}"] = self.boundaries[boundary].error_rate
+            found[f"crossing {boundary}"] = self.boundaries[boundary].crossing_rate
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,11 +25,7 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn.features import (
-    ordered_classes,
-    rank_weights,
-    summing_to_one,
-)
+from cloc_jax.sklearn.features import ordered_classes, rank_weights, summing_to_one
 from cloc_jax.training import run as run_training
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
