@@ -116,7 +116,7 @@ def control(
     """Trains a run for each value and seed, and writes the control curve.
 
     Its other margins are those of the configuration. `boundaries` are those whose
-    margins are set to `values`; for the other arguments see `studies.train`.
+    margins are set to `values`; for the other arguments see `sweeps.sweep.sweep`.
     """
     if not values:
         raise ValueError(

@@ -288,7 +288,6 @@ def plan(
       configs: by dataset.
       only: tables.
       given: settings that were asked for by dataset and method, as "koa/dino".
-      folds: of datasets that have some.
       margins: of critical boundaries when controlled.
     """
     plans = []

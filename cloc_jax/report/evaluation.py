@@ -43,8 +43,7 @@ def complete_run(
     Args:
       config: the run's settings.
       folder: where its results go; locked while this works.
-      resume: whether the folder may hold a run with the same settings, which goes on
-        or, where it is finished, is left as it is.
+      resume: whether it may hold a run with these settings, which goes on or is done.
       draws: whether there are pictures and a page, or scores alone, and then no
         checkpoints are left: many runs would fill a disk with them.
     """

@@ -64,7 +64,7 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
     Where a picture is missing, the page says so in its place; the results must be
     there, unless `results` has what metrics.json would hold.
     """
-    view = View.read(folder, results)
+    view = View(folder, results)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -127,19 +127,15 @@ def _text(name: str) -> str:
 
 def page_data(view: View) -> dict[str, Any]:
     """Plain data for JSON: `images`, `deciding` and `plots`, and how they are read."""
-    val, temperature = view.splits["val"], 1.0
-    if val.probabilities is not None:
-        temperature = decisions.fit_temperature(val.probabilities, val.true)
-    has_chances = view.test.probabilities is not None
     return {
         "ranks": view.results.ranks,
-        "images": _images(view, temperature),
-        "deciding": _deciding(view, temperature) if has_chances else None,
+        "images": _images(view),
+        "deciding": _deciding(view) if "test" in view.calibrated else None,
         "plots": _plots(view),
     }
 
 
-def _images(view: View, temperature: float) -> dict[str, Any]:
+def _images(view: View) -> dict[str, Any]:
     """The test images, with calibrated probabilities."""
     shown, thumbnails = view.test, view.thumbnails or {}
     images: dict[str, Any] = {
@@ -156,8 +152,7 @@ def _images(view: View, temperature: float) -> dict[str, Any]:
     }
     if shown.probabilities is None:
         return images
-    at = decisions.apply_temperature(shown.probabilities, temperature)
-    images["probabilities"] = _base64(at, "<f4")
+    images["probabilities"] = _base64(view.calibrated["test"], "<f4")
     if view.decision is not None and view.decision.sets is not None:
         low, high = view.decision.apply_sets(shown.probabilities)
         ends = {"low": _base64(low, LABEL), "high": _base64(high, LABEL)}
@@ -173,7 +168,7 @@ def _base64(values: np.ndarray, kind: str) -> str:
 # --- decisions ---
 
 
-def _deciding(view: View, temperature: float) -> dict[str, Any]:
+def _deciding(view: View) -> dict[str, Any]:
     """What the sliders look up.
 
     A slider of the share that may be missed has steps (see `_steps`). Which steps an
@@ -184,11 +179,7 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
     ranks = tuple(view.results.ranks)
     names = metrics.boundary_names(ranks)
     moved = {name: names.index(name) for name in view.boundaries_that_matter}
-    at = {
-        split: decisions.apply_temperature(predicted.probabilities, temperature)
-        for split, predicted in view.splits.items()
-        if predicted.probabilities is not None
-    }
+    at, temperature = view.calibrated, view.temperature
     decision, test, p = view.decision, view.test, view.test.probabilities
     assert p is not None
     saved = None

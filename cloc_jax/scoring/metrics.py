@@ -241,11 +241,7 @@ def order_score(
     For each image the Spearman correlation, over all others, between how many ranks
     they are off and their cosine distance; then the mean. An image for which either is
     the same to all others is left out. Of more than MOST images a random sample is
-    taken, always the same.
-
-    Returns:
-      Plain JSON: "overall", "by_rank" (of the images of a rank) and "images", how many
-      were looked at. None where nothing is defined.
+    taken, always the same. Plain JSON; None where nothing is defined.
     """
     some = np.random.default_rng(0).permutation(len(labels))[:MOST]
     labels, unit = labels[some], unit_vectors(embeddings[some])

@@ -196,11 +196,10 @@ def _write_table(
             paths.append(pathlib.Path(os.path.abspath(os.fspath(image))))
     root = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
     table = beside / "grades.csv"
+    names = (str(path.relative_to(root)) for path in paths)
     with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label"])
-        rows = zip(paths, labels, strict=True)
-        writer.writerows([str(path.relative_to(root)), label] for path, label in rows)
+        rows = [("path", "label"), *zip(names, labels, strict=True)]
+        csv.writer(file).writerows(rows)
     return root.absolute(), table.absolute()
 
 
