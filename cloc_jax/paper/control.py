@@ -214,12 +214,7 @@ def _measure(
     splits = [predictions.read(*pair) for pair in zip(runs, read, strict=True)]
     means: dict[str, dict[str, float]] = {}
     for split in ("val", "test"):
-        confusions = np.stack(
-            [
-                metrics.confusion_matrix(s[split].true, s[split].predicted, len(ranks))
-                for s in splits
-            ]
-        )
+        confusions = np.array([one.final[split].confusion for one in read])
         by_name = _scores(confusions, at, names)
         means[split] = {name: float(np.mean(v)) for name, v in by_name.items()}
     predicted = np.stack([s["test"].predicted for s in splits])

@@ -6,7 +6,7 @@ The only code that reads the test split, and it changes nothing that training re
 import contextlib
 import io
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -119,13 +119,10 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
             "test": (evaluation.embeddings, test.labels),
         }
         draw(folder.path, results, embeddings)
-        crossed = results.final["test"].crossing_rates()
-        matter = metrics.boundaries_that_matter(crossed, results.critical)
-        places = [list(crossed).index(name) for name in matter]
-        image, order = test.original().__getitem__, by_interest(evaluation.test, places)
-        write_thumbnails(
-            folder.path / view.THUMBNAILS, image, evaluation.test.items, order
-        )
+        matter = results.boundaries_that_matter.values()
+        order = by_interest(evaluation.test, matter)
+        image, path = test.original().__getitem__, folder.path / view.THUMBNAILS
+        write_thumbnails(path, image, evaluation.test.items, order)
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
         folder.write_metrics(results.to_json())
@@ -175,7 +172,7 @@ def _picture(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
 
-def by_interest(test: Predictions, boundaries: Sequence[int]) -> list[int]:
+def by_interest(test: Predictions, boundaries: Iterable[int]) -> list[int]:
     """All images, those first that a reader will want to look at.
 
     In turn one of the furthest mistakes, the surest first, and one of those nearest to

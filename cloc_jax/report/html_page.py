@@ -30,22 +30,15 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.environment import commands_here
 from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions, metrics
+from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import RunResults
 
 NAME = "report.html"
 FOLDER = pathlib.Path(__file__).parent / "page"
-SCRIPTS = (
-    "scores.js",
-    "run_data.js",
-    "plots.js",
-    "enlarged.js",
-    "image_table.js",
-    "deciding.js",
-    "start.js",
-)
+# Scripts in their order.
+PARTS = ("scores", "run_data", "plots", "enlarged", "image_table", "deciding", "start")
 LABEL = "<u2"  # how labels are written
 CALIBRATION = "calibration"  # the split, as data/splits.py names it
 # A missed image at one boundary, where all other mistakes cost 1.
@@ -81,7 +74,7 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         "unmet_margins": views.unmet_margins,
     }
     style = f"{_text('uPlot.min.css')}\n{_text('page.css')}"
-    own = "\n".join(_text(name) for name in SCRIPTS)
+    own = "\n".join(_text(f"{name}.js") for name in PARTS)
     script = (
         f"/*!\nuPlot\n\n{_text('uPlot.LICENSE')}\n*/\n{_text('uPlot.iife.min.js')}\n"
         f'(() => {{\n"use strict";\n{own}\n}})();\n'
@@ -177,8 +170,7 @@ def _deciding(view: View) -> dict[str, Any]:
     labels for each of its positions.
     """
     ranks = tuple(view.results.ranks)
-    names = metrics.boundary_names(ranks)
-    moved = {name: names.index(name) for name in view.boundaries_that_matter}
+    moved = view.results.boundaries_that_matter
     at, temperature = view.calibrated, view.temperature
     decision, test, p = view.decision, view.test, view.test.probabilities
     assert p is not None
@@ -216,11 +208,7 @@ def _deciding(view: View) -> dict[str, Any]:
 
 
 def _steps(
-    above: np.ndarray,
-    fitted: np.ndarray,
-    images: Predictions,
-    h: int,
-    guarantee: bool,
+    above: np.ndarray, fitted: np.ndarray, images: Predictions, h: int, guarantee: bool
 ) -> dict[str, str]:
     """The thresholds of a boundary that can be asked for, from the lowest up.
 
@@ -339,9 +327,7 @@ def _calibration(view: View, test: Predictions) -> list[dict[str, Any]]:
     assert p is not None
     bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
     panels = {"The likeliest rank": (p.max(1), p.argmax(1) == true)}
-    names = metrics.boundary_names(view.results.ranks)
-    for name in view.boundaries_that_matter:
-        h = names.index(name)
+    for name, h in view.results.boundaries_that_matter.items():
         panels[f"Above {name}"] = decisions.probability_above(p, h), true > h
     return [
         {"title": title, "bins": decisions.reliability(chances, is_so, bins)}

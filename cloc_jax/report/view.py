@@ -233,12 +233,6 @@ class View:
         """The boundaries that matter most to the user."""
         return [boundary for boundary in self.boundaries if boundary.is_critical]
 
-    @property
-    def boundaries_that_matter(self) -> list[str]:
-        """The critical boundaries, or those most often crossed where none is."""
-        rates = self.scores.crossing_rates()
-        return metrics.boundaries_that_matter(rates, self.results.critical)
-
     # --- images and decisions ---
 
     def nearest(self) -> list[tuple[str, dict[str, list[Shown]]]]:
@@ -248,8 +242,7 @@ class View:
         if test.probabilities is None:
             return []
         found = []
-        for name in self.boundaries_that_matter:
-            h = metrics.boundary_names(ranks).index(name)
+        for name, h in self.results.boundaries_that_matter.items():
             above = decisions.probability_above(test.probabilities, h)
             sides: dict[str, list[Shown]] = {"right": [], "wrong": []}
             for i in abs(above - 0.5).argsort(kind="stable").tolist():

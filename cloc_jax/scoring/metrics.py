@@ -1,7 +1,7 @@
 """Ordinal metrics over a whole split, of labels and of embeddings, on the host."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 Probabilities = Float[np.ndarray, "item rank"]
 Labels = Int[np.ndarray, "item"]
 
-MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
 MOST = 2000  # images whose pairs are looked at
 DIGITS = 6  # of a cosine; the rest is rounding, which would order equal embeddings
 
@@ -26,17 +25,6 @@ def named_values(values: Any, per: str, ranks: Sequence[str]) -> dict[str, float
     """A readout's values by the boundaries or ranks they belong to."""
     names = {"boundary": boundary_names(ranks), "rank": list(ranks)}[per]
     return dict(zip(names, map(float, np.asarray(values)), strict=True))
-
-
-def boundaries_that_matter(
-    crossing_rates: Mapping[str, float | None], critical: Sequence[str]
-) -> list[str]:
-    """The critical boundaries, or those most often crossed where none is; in order."""
-    names = list(crossing_rates)
-    if critical:
-        return [name for name in names if name in critical][:MOST_BOUNDARIES]
-    crossed = sorted(names, key=lambda name: -(crossing_rates[name] or 0))
-    return [name for name in names if name in crossed[:MOST_BOUNDARIES]]
 
 
 def ordinal_metrics(

@@ -13,6 +13,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 
 Ends = list[float] | None  # of a 95% interval
 Shares = dict[str, float | None]  # by boundary
+MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
 NO_TRIPLETS = 0.001  # a share of the triplets that counts as none of them
 
 
@@ -66,10 +67,6 @@ class SplitScores:
     nll: float | None = None  # where the method has probabilities
     rps: float | None = None  # as well
     intervals: Intervals | None = None  # of the final scores only
-
-    def crossing_rates(self) -> dict[str, float | None]:
-        """The share of images on the wrong side of each boundary."""
-        return {name: rates.crossing_rate for name, rates in self.boundaries.items()}
 
     def chosen(
         self, names: Iterable[str], boundaries: Iterable[str] = ()
@@ -147,6 +144,16 @@ class RunResults:
         """The margin of each boundary; {} where the method has none."""
         readout = self.readouts.get("margins")
         return readout.values if readout else {}
+
+    @property
+    def boundaries_that_matter(self) -> dict[str, int]:
+        """Places, by name, of the critical boundaries or those most often crossed."""
+        rates = self.final["test"].boundaries
+        chosen = [name for name in rates if name in self.critical]
+        if not self.critical:
+            chosen = sorted(rates, key=lambda name: -(rates[name].crossing_rate or 0))
+        chosen = chosen[:MOST_BOUNDARIES]
+        return {name: h for h, name in enumerate(rates) if name in chosen}
 
     @property
     def kept_in_training(self) -> Shares:
