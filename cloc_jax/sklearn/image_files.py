@@ -17,8 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.cli.command_line import CONFIGS, load_config
-from cloc_jax.config import saved_config, set_fields
+from cloc_jax.config import CONFIGS, load_config, saved_config, set_fields
 from cloc_jax.data import images
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
