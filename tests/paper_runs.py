@@ -103,7 +103,7 @@ def summary(
 
 def full(dataset="idrid", protocol="partial", *, fields=None, **about):
     """A summary in which every table has runs."""
-    printed = published.tables()["comparison"]
+    printed = published.TABLES["comparison"]
     settings = {}
     for method in COMPARED:
         paper = printed.get(method, printed["cloc"])

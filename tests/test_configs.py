@@ -11,9 +11,9 @@ import pytest
 from flax import nnx
 
 from cloc_jax import config as schema_module
-from cloc_jax.cli.command_line import CONFIGS
 from cloc_jax.config import (
     AUGMENT_LIMITS,
+    CONFIGS,
     check_settings,
     default_config,
     saved_config,

@@ -9,9 +9,8 @@ import pytest
 from ml_collections.config_flags import config_path
 
 from cloc_jax.cli import command_line
-from cloc_jax.cli.command_line import CONFIGS
 from cloc_jax.cli.main import JOBS
-from cloc_jax.config import default_config
+from cloc_jax.config import CONFIGS, default_config
 from cloc_jax.runtime.run_folder import flatten
 
 ROOT = CONFIGS.parent

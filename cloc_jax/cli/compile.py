@@ -27,10 +27,8 @@ def compile_run(
 ) -> list[Row]:
     """Compiles, prints a table and writes compile.json.
 
-    Args:
-      ranks: of the dataset.
-      batches: to try from the smallest on, until one does not fit; () for the run's.
-      kinds: of programs, some of step and loss.
+    Batches, the run's own if none is given, are tried from the smallest on, until one
+    does not fit.
     """
     batches = sorted(batches) or [config.train.batch_size]
     rows: list[Row] = []

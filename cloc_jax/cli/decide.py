@@ -14,57 +14,17 @@ from typing import Any, Literal
 import numpy as np
 from rich.table import Table
 
-from cloc_jax.report import html_page, model_card, view
+from cloc_jax.report import html_page, view
+from cloc_jax.report.view import View
 from cloc_jax.runtime import files
 from cloc_jax.runtime import run_folder as folders
 from cloc_jax.runtime.console import console
-from cloc_jax.scoring import (
-    conformal_sets,
-    decisions,
-    metrics,
-    predictions,
-    results,
-)
+from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import Ends, RunResults, SplitScores
 
 CALIBRATION = "calibration"  # the split, as data/splits.py names it
 FEW = 10  # ranks whose counts are shown
-
-
-class FinishedRun:
-    """The predictions of a finished run, which must have probabilities."""
-
-    def __init__(self, folder: folders.RunFolder):
-        self.folder, self.scores = folder, results.read_results(folder)
-        self.ranks = self.scores.ranks
-        self._found = predictions.read(folder.path, self.scores)
-        self.predicted = self._found["test"].predicted
-        true, probabilities = self.split("val")
-        self.temperature = decisions.fit_temperature(probabilities, true)
-
-    def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """True ranks and probabilities of the images of a split."""
-        if name not in self._found:
-            raise ValueError(
-                f"{self.folder.path} was trained without a {name} slice, and neither "
-                "--coverage nor --guarantee may use images that anything else was "
-                "chosen on. Train a run with --config.data.calibration_fraction=0.1, "
-                "or leave the flag out: thresholds of --max-missed then come from the "
-                "validation data."
-            )
-        given = self._found[name]
-        if given.probabilities is None:
-            raise ValueError(
-                f"the method {self.scores.method} of {self.folder.path} gives no "
-                "probabilities, and without them there is nothing to decide by."
-            )
-        return given.true, given.probabilities
-
-    def calibrated(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with probabilities at the temperature that fits best."""
-        true, probabilities = self.split(name)
-        return true, decisions.apply_temperature(probabilities, self.temperature)
 
 
 def decide(
@@ -80,32 +40,28 @@ def decide(
     """Writes decision.json into a run's folder and prints what it changes on test.
 
     A decision that was there before is kept under another name. Where the run has a
-    report, it is written again.
-
-    Args:
-      folder: of a finished run.
-      boundaries: where `max_missed` holds; the run's critical ones if none is named.
-      max_missed: the largest share of the images above a boundary that may be put
-        below it; one for all boundaries, or one for each that is named.
-      costs: in place of that, such as "1|2=5" or "1|2=5:1".
-      guarantee: whether `max_missed` holds by conformal risk control.
-      coverage: the share of prediction sets that have to hold the true rank.
-      sets: their kind; see `conformal_sets`.
+    report, it is written again. The arguments are the flags of the job.
     """
     _check(boundaries, max_missed, costs, guarantee, coverage)
     if sets != "greedy" and coverage is None:
         raise ValueError(f"--sets={sets} belongs to --coverage; give that as well.")
-    run = FinishedRun(folder)
+    run = View(folder)
+    ranks, chances = run.results.ranks, run.test.probabilities
+    if chances is None:
+        raise ValueError(
+            f"the method {run.results.method} of {folder.path} gives no probabilities, "
+            "and without them there is nothing to decide by."
+        )
     choice: dict[str, Any] = {}
     if coverage is not None:
-        held, at = run.calibrated(CALIBRATION)
+        held, at = _calibrated(run, CALIBRATION)
         choice["sets"] = conformal_sets.fit(at, held, coverage, sets)
     if costs:
-        choice["costs"] = _costs(costs, run.ranks)
+        choice["costs"] = _costs(costs, ranks)
     elif max_missed:
-        targets = _targets(boundaries, max_missed, run.scores)
-        true, at = run.calibrated(CALIBRATION if guarantee else "val")
-        names = metrics.boundary_names(run.ranks)
+        targets = _targets(boundaries, max_missed, run.results)
+        true, at = _calibrated(run, CALIBRATION if guarantee else "val")
+        names = metrics.boundary_names(ranks)
         fitted = {
             name: decisions.fit_threshold(
                 at, true, names.index(name), share, guarantee, name=name
@@ -113,15 +69,15 @@ def decide(
             for name, share in targets.items()
         }
         choice |= {"thresholds": fitted, "max_missed": targets, "guarantee": guarantee}
-    decision = Decision(tuple(run.ranks), run.temperature, **choice)
-    after = decision.apply(run.split("test")[1])
+    decision = Decision(tuple(ranks), run.temperature, **choice)
+    after = decision.apply(chances)
     _save(folder, decision)  # once all that it needs was there
     for line in decision.describe():
         console.print(line, soft_wrap=True)
     if decision.chooses_labels:
         show_labels(run, decision, after)
     if decision.sets is not None:
-        say_sets(run, decision, decision.sets)
+        say_sets(run, decision.sets)
     _draw_again(folder)
     console.print(
         f"written to {folder.decision}; `predict` now goes by it, and --remove takes "
@@ -129,6 +85,19 @@ def decide(
         soft_wrap=True,
     )
     return decision
+
+
+def _calibrated(run: View, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """True ranks and calibrated probabilities of the images of a split."""
+    if split not in run.splits:
+        raise ValueError(
+            f"{run.folder.path} was trained without a {split} slice, and neither "
+            "--coverage nor --guarantee may use images that anything else was "
+            "chosen on. Train a run with --config.data.calibration_fraction=0.1, "
+            "or leave the flag out: thresholds of --max-missed then come from the "
+            "validation data."
+        )
+    return run.splits[split].true, run.calibrated[split]
 
 
 def remove(folder: folders.RunFolder) -> None:
@@ -264,14 +233,14 @@ def _costs(
 # --- what it changes, in sentences and tables ---
 
 
-def show_labels(run: FinishedRun, decision: Decision, after: np.ndarray) -> None:
+def show_labels(run: View, decision: Decision, after: np.ndarray) -> None:
     """A table of the test split, before the decision and with its labels."""
-    true, _ = run.split("test")
+    true = run.test.true
     table = Table(f"{len(true)} test images", box=None, pad_edge=False)
     columns = []
-    for title, given in (("before", run.predicted), ("after", after)):
+    for title, given in (("before", run.test.predicted), ("after", after)):
         table.add_column(title, justify="right")
-        scores = model_card.scores_of_labels(true, given, run.ranks)
+        scores = predictions.scores_of_labels(true, given, decision.ranks)
         columns.append(_cells(scores, decision))
     for row in columns[0]:
         table.add_row(row, *(cells[row] for cells in columns))
@@ -305,13 +274,11 @@ def _cells(scores: SplitScores, decision: Decision) -> dict[str, str]:
     return cells
 
 
-def say_sets(
-    run: FinishedRun, decision: Decision, sets: conformal_sets.PredictionSets
-) -> None:
-    """How prediction sets fare on the test split."""
-    true, probabilities = run.split("test")
-    low, high = decision.apply_sets(probabilities)
-    overall, _ = conformal_sets.fare(low, high, true, len(run.ranks))
+def say_sets(run: View, sets: conformal_sets.PredictionSets) -> None:
+    """How the saved prediction sets fare on the test split."""
+    fares = run.sets()
+    assert fares is not None, "they are saved by now"
+    overall = fares[0]
     ends = overall.interval
     console.print(
         f"Prediction sets, from {sets.images} calibration images: of {overall.images} "

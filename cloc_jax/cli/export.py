@@ -3,29 +3,38 @@
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+import jinja2
 import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
 import cloc_jax
 from cloc_jax.encoders.backbone import PREPROCESSINGS
-from cloc_jax.report import model_card
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring import exported_model as folder_of
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.results import SplitScores, read_results
+from cloc_jax.scoring.results import RunResults, SplitScores, read_results
 from cloc_jax.training import encoder, trained_run
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
 
 PACKAGES = ("jax", "flax", "numpy")
+TEMPLATE = pathlib.Path(__file__).with_name("model_card.md.jinja")
+# What the model card shows.
+SCORES = {
+    "accuracy": "accuracy",
+    "mae": "mean absolute error, in grades",
+    "qwk": "quadratic weighted kappa",
+    "one_off_accuracy": "at most one grade off",
+}
+FEW = 30  # test images of a grade, below which the card warns
 # Settings that may be paths, which say something of the machine and nothing to others.
 PLACES = {"data": ("root", "prepared", "csv"), "encoder": ("weights",)}
 
@@ -55,12 +64,6 @@ def export(config: ConfigDict, folder: RunFolder, target: pathlib.Path) -> None:
         # Not under the seal: people may edit it.
         (part / folder_of.CARD).write_text(card, encoding="utf-8")
         part.rename(target)
-    except OSError:
-        if not target.exists():
-            raise
-        raise FileExistsError(
-            f"--to={target} was made meanwhile and is left as it is; give another name."
-        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     size = sum(p.stat().st_size for p in target.iterdir()) / 2**20
@@ -103,7 +106,7 @@ def _about(
     image: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str]:
     """What the model is, for programs and as a card for people."""
-    config, folder, data = run.config, run.folder, run.folder.read_dataset()
+    folder = run.folder
     results = read_results(folder) if folder.metrics.exists() else None
     found = predictions.read(folder.path, results) if results else {}
     temperature = None
@@ -116,12 +119,12 @@ def _about(
     chooses = decision and decision.chooses_labels
     if decision and chooses and test and test.probabilities is not None:
         labels = decision.apply(test.probabilities)
-        scores = model_card.scores_of_labels(test.true, labels, run.ranks)
+        scores = predictions.scores_of_labels(test.true, labels, run.ranks)
         tables["saved decision"] = scores
     about = {
         "format": folder_of.FORMAT,
         "version": cloc_jax.__version__,
-        "method": config.method.name,
+        "method": run.config.method.name,
         "ranks": run.ranks,
         "outputs": list(program.outputs),
         "temperature": temperature,
@@ -131,6 +134,18 @@ def _about(
         "versions": {"cloc_jax": cloc_jax.__version__}
         | {n: metadata.version(n) for n in PACKAGES},
     }
+    return about, _card(run, results, tables, decision, **image, **about)
+
+
+def _card(
+    run: TrainedRun,
+    results: RunResults | None,
+    tables: Mapping[str, SplitScores],
+    decision: Decision | None,
+    **more: Any,
+) -> str:
+    """The model card; `tables` are of the test images by how grades were chosen."""
+    config, data = run.config, run.folder.read_dataset()
     words = [f"on the encoder {config.encoder.name}"]
     if frozen := encoder.frozen_groups(config):
         words.append(f"({', '.join(frozen)} frozen)")
@@ -139,17 +154,30 @@ def _about(
         words.append(
             f"from the weights {pathlib.PurePath(config.encoder.weights).name}"
         )
-    card = model_card.render(
-        **image,
-        **about,
+    tested = results.final["test"] if results else None
+    counts = tested.true_counts if tested else {}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    environment.filters["shown"] = _shown
+    card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title=f"{config.method.name} on {config.data.name}",
-        critical=list(config.data.critical),
-        images=data["images"],
-        tables=tables,
         encoder=" ".join(words),
         dataset=config.data.name,
+        critical=list(config.data.critical),
+        images=data["images"],
         notes=data.get("notes", []),
+        names=SCORES,
+        tables=tables,
+        count=tested.count if tested else 0,
+        counts=counts,
+        small={rank: n for rank, n in counts.items() if n < FEW},
         decision=decision.describe() if decision else [],
         stages=results.stages if results else [],
+        **more,
     )
-    return about, card
+    return card.rstrip() + "\n"
+
+
+def _shown(value: float | None, ends: Sequence[float] | None) -> str:
+    if value is None:
+        return "not defined"
+    return f"{value:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")

@@ -24,10 +24,7 @@ SET = ("set_from", "set_to")  # columns of a prediction set: its ends
 
 
 def predict(
-    config: ConfigDict,
-    folder: folders.RunFolder,
-    paths: Sequence[str],
-    output: str,
+    config: ConfigDict, folder: folders.RunFolder, paths: Sequence[str], output: str
 ) -> int:
     """Prints and writes a table of predictions; returns how many files failed.
 

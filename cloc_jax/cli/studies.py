@@ -273,7 +273,7 @@ def tables(
         summaries = table_summaries.read_summaries(pathlib.Path(from_))
         paper_tables.write_page(summaries, pathlib.Path(run))
         return 0
-    request = paper_tables.request(
+    plans = paper_tables.plan(
         settings,
         only=only,
         data=data,
@@ -286,7 +286,6 @@ def tables(
         margins=margin,
     )
     place = pathlib.Path(run)
-    plans = table_rows.plan(request)
     if dry_run:
         table_rows.dry_run(plans, place)
         return 0

@@ -6,10 +6,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.command_line import CONFIGS, Settings, value_of
+from cloc_jax.cli.command_line import Settings, value_of
+from cloc_jax.config import CONFIGS
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.paper import table_rows, table_summaries, tables_page
 from cloc_jax.runtime import files
+from cloc_jax.sweeps.executors import Plan
 
 PAPERS = ("adience", "hid", "koa", "idrid", "bracs", "clap2015")
 FILES = {"synthetic": "quickstart"}  # where a dataset's file has another name
@@ -28,7 +30,7 @@ def datasets() -> list[str]:
     return [*PAPERS, *(names.get(s, s) for s in stems if s not in PAPERS)]
 
 
-def request(
+def plan(
     settings: Settings,
     *,
     only: Sequence[str],
@@ -38,8 +40,8 @@ def request(
     changes: Sequence[str],
     protocol: str,
     **more: Any,
-) -> table_rows.Request:
-    """What the command asks for; says how to get the datasets that are not here."""
+) -> list[Plan]:
+    """The runs that the command asks for; how to get datasets not here."""
     for flag, given, known in (
         ("--only", only, list(table_rows.TABLES)),
         ("--data", data, datasets()),
@@ -64,13 +66,9 @@ def request(
             configs[name] = config
         else:
             print(how_to_get(name))
-    return table_rows.Request(
-        only=only or list(table_rows.TABLES),
-        configs=configs,
-        methods=methods,
-        changes=asked,
-        protocol=protocol,
-        **more,
+    only = only or list(table_rows.TABLES)
+    return table_rows.plan(
+        configs, only=only, methods=methods, given=asked, protocol=protocol, **more
     )
 
 

@@ -267,7 +267,7 @@ def _page(rows: Sequence[Row]) -> str:
     ]
     commands = dict.fromkeys(command for row in rows for command in row.commands)
     numbers = {command: n for n, command in enumerate(commands, 1)}
-    for claim, text in published.claims().items():
+    for claim, text in published.CLAIMS.items():
         lines += [f"## {text['said']}", "", f"Paper: {text['where']}.", ""]
         table = [HEAD, ["---"] * len(HEAD)]
         for evidence, data, seeds, made_by in rows:

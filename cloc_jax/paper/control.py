@@ -9,7 +9,7 @@ threshold of a finished run instead, is drawn on the same axes.
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import TradeOff
 from cloc_jax.sweeps.executors import Options
 from cloc_jax.sweeps.sweep import LOCAL, Setting
 from cloc_jax.training.assembly import build_dataset
@@ -117,7 +116,7 @@ def control(
     """Trains a run for each value and seed, and writes the control curve.
 
     Its other margins are those of the configuration. `boundaries` are those whose
-    margins are set to `values`; for the other arguments see `studies.train`.
+    margins are set to `values`; for the other arguments see `sweeps.sweep.sweep`.
     """
     if not values:
         raise ValueError(
@@ -215,12 +214,7 @@ def _measure(
     splits = [predictions.read(*pair) for pair in zip(runs, read, strict=True)]
     means: dict[str, dict[str, float]] = {}
     for split in ("val", "test"):
-        confusions = np.stack(
-            [
-                metrics.confusion_matrix(s[split].true, s[split].predicted, len(ranks))
-                for s in splits
-            ]
-        )
+        confusions = np.array([one.final[split].confusion for one in read])
         by_name = _scores(confusions, at, names)
         means[split] = {name: float(np.mean(v)) for name, v in by_name.items()}
     predicted = np.stack([s["test"].predicted for s in splits])
@@ -250,9 +244,9 @@ def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
     """Mean over seeds, intervals and difference to learned margins, by score."""
     return {
         name: Score(
-            mean=_number(mean),
+            mean=metrics.defined(mean),
             interval=_ends(intervals.percentiles(one.drawn[name])),
-            difference=_number(mean - reference.means["test"][name]),
+            difference=metrics.defined(mean - reference.means["test"][name]),
             difference_interval=_ends(one.difference(reference, name)),
         )
         for name, mean in one.means["test"].items()
@@ -265,8 +259,8 @@ def _decision_curve(
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]
     return tuple(
-        {key: _mean([r[i] for r in rows], key) for key in ("accuracy", MISSED)}
-        for i in range(len(TARGETS))
+        {"accuracy": _mean(r.accuracy for r in at), MISSED: _mean(r.missed for r in at)}
+        for at in zip(*rows, strict=True)
     )
 
 
@@ -293,8 +287,8 @@ def _verdict(measured: Mapping[str, Measured], boundary: str, h: int) -> Control
     return ControlVerdict(
         setting=best,
         outcome=outcome,
-        decision_missed=_mean(reached, MISSED),
-        decision_accuracy=_mean(reached, "accuracy"),
+        decision_missed=_mean(row.missed for row in reached),
+        decision_accuracy=_mean(row.accuracy for row in reached),
     )
 
 
@@ -385,14 +379,10 @@ def _evidence(
     yield claims.by_scores(claim, f"{better} against {other}", compared)
 
 
-def _mean(rows: Sequence[TradeOff], key: str) -> float | None:
-    known = [value for row in rows if (value := getattr(row, key)) is not None]
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _ends(values: Sequence[float]) -> Ends:
-    return tuple(map(_number, values))
+    return tuple(map(metrics.defined, values))

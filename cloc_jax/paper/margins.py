@@ -97,7 +97,7 @@ def study_margins(
     """Trains phase one many times and says which differences of margins are real.
 
     Every boundary that is learned takes part. `draws` permutations of the labels are
-    each trained with all seeds; for the other arguments see `studies.train`.
+    each trained with all seeds; for the other arguments see `sweeps.sweep.sweep`.
     """
     if seeds < 2 or draws < LEAST_DRAWS:
         raise ValueError(
@@ -222,11 +222,7 @@ def compare(
     all sets in units of their spread, so that under the null each is as likely as any
     other to be the furthest; a pair's p-value is the share of sets whose furthest pair
     is at least as far (Westfall and Young's correction for asking about all pairs).
-
-    Args:
-      learned: [boundary], mean over seeds.
-      nulls: [draw, boundary], likewise of each permutation.
-      names: of the boundaries.
+    Margins are means over seeds: learned ones [boundary], nulls [draw, boundary].
     """
     pairs = list(itertools.combinations(range(len(names)), 2))
     sets = np.concatenate([learned[None], nulls])
@@ -326,10 +322,7 @@ def probe_areas(
 def collapse(
     config: ConfigDict, folder: pathlib.Path, *, seeds: int, options: Options = LOCAL
 ) -> CollapseStudy:
-    """Trains phase one with and without the precautions, and draws their margins.
-
-    For the arguments see `studies.train`.
-    """
+    """Trains phase one with and without the precautions, and draws their margins."""
     names = metrics.boundary_names(assembly.build_dataset(config).ranks)
     settings = precautions(config.train.max_epochs)
     plans = studies.train(config, settings, folder, seeds=seeds, options=options)

@@ -31,7 +31,7 @@ KEPT = "studies.json"  # evidence of several studies
 class Evidence:
     """What a study says about a claim."""
 
-    claim: str  # of `published.claims()`
+    claim: str  # of `published.CLAIMS`
     tried: str
     found: str
     verdict: str
@@ -97,12 +97,7 @@ def train(
 ) -> "dict[str, list[Plan]]":
     """Trains and scores the runs that are not finished; all of them by setting.
 
-    Args:
-      config: what all runs have in common; of CLOC, as others have no margins.
-      settings: what is compared.
-      folder: of the study; each run has its own below it.
-      seeds: runs per setting.
-      options: where and how the runs are trained.
+    `config` is what they have in common, and of CLOC, as other methods have no margins.
     """
     from cloc_jax.sweeps import sweep
     from cloc_jax.training import encoder
@@ -136,12 +131,7 @@ def finish(
 ) -> None:
     """Writes a study, its picture, and the report of its first run, which shows it.
 
-    Args:
-      folder: of the study.
-      name: of KINDS.
-      study: what it found.
-      first: the run that stands for it.
-      draw: its picture, from the study as plain data.
+    `name` is one of KINDS; `draw` takes the study as plain data.
     """
     from cloc_jax.report import evaluation
 

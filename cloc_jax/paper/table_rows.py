@@ -22,13 +22,7 @@ from cloc_jax.paper.table_summaries import BIASED, CONTROLLED, FINAL, METHODS, O
 from cloc_jax.runtime.console import console
 from cloc_jax.scoring import metrics
 from cloc_jax.sweeps.executors import Plan
-from cloc_jax.sweeps.sweep import (
-    Setting,
-    check_same,
-    folds_of,
-    is_finished,
-    plan_runs,
-)
+from cloc_jax.sweeps.sweep import Setting, check_same, folds_of, is_finished, plan_runs
 
 BACKBONES = {"densenet121": "DenseNet-121", "resnet50": "ResNet-50", "vgg16": "VGG16"}
 HUB = "timm/{}.tv_in1k"  # weights of other backbones
@@ -75,7 +69,7 @@ class Table(NamedTuple):
 
 def _printed(name: str, data: Data) -> Mapping[str, Any]:
     """A table that the paper has of IDRiD alone."""
-    return published.tables()[name] if data.dataset == "idrid" else {}
+    return published.TABLES[name] if data.dataset == "idrid" else {}
 
 
 def _scores(printed: Mapping[str, Any], data: Data) -> dict[str, float | None]:
@@ -84,7 +78,7 @@ def _scores(printed: Mapping[str, Any], data: Data) -> dict[str, float | None]:
 
 
 def _comparison(data: Data) -> list[Row]:
-    printed = published.tables()["comparison"]
+    printed = published.TABLES["comparison"]
     rows = []
     for method in METHODS:
         mark = f" {QUOTED}" if published.is_quoted(method, data.dataset) else ""
@@ -130,7 +124,7 @@ def _bias(data: Data) -> list[Row]:
 
 
 def _ablations(data: Data) -> list[Row]:
-    printed = published.tables()["ablation"]
+    printed = published.TABLES["ablation"]
     return [
         Row(title, setting, _scores(printed[key], data), stage)
         for key, title, setting, stage in (
@@ -156,12 +150,12 @@ def _classes(data: Data) -> list[Row]:
     if data.dataset != "clap2015":
         return []
     rows = []
-    for bins in published.tables()["clap2015_bins"]:
+    for bins in published.TABLES["clap2015_bins"]:
         years = bins["bin"]
         setting = "cloc" if years == 3 else f"cloc bin {years}"
         title = f"CLOC, {bins['classes']} classes (data.bin={years})"
         rows.append(Row(title, setting, {"mae": bins["mae"]}))
-    printed = published.tables()["clap2015_bin3"]
+    printed = published.TABLES["clap2015_bin3"]
     for method in ("poe", "gol", "mwr"):
         title = f"{method.upper()}, 28 classes (data.bin=3)"
         rows.append(Row(title, method, {"mae": printed[method]}))
@@ -274,64 +268,62 @@ def changes(
 # --- runs ---
 
 
-class Request(NamedTuple):
-    """What the command asks for."""
-
-    only: Sequence[str]  # tables
-    configs: Mapping[str, ConfigDict]  # by dataset
-    methods: Sequence[str]
-    seeds: int
-    protocol: str
-    folds: str = "all"  # of datasets that have some
-    margins: Sequence[float | int] = (1.0,)  # of critical boundaries when controlled
-    # Settings by dataset and method, as "koa/dino".
-    changes: Mapping[str, Mapping[str, Any]] = {}
-
-
-def plan(request: Request) -> list[Plan]:
+def plan(
+    configs: Mapping[str, ConfigDict],
+    *,
+    only: Sequence[str],
+    methods: Sequence[str],
+    given: Mapping[str, Mapping[str, Any]],
+    protocol: str,
+    seeds: int,
+    folds: str = "all",
+    margins: Sequence[float | int] = (1.0,),
+) -> list[Plan]:
     """The runs of all tables and datasets, identical ones once.
 
     Workers resolve them: weights that cannot be had are then a failure of their runs
     alone.
+
+    Args:
+      configs: by dataset.
+      only: tables.
+      given: settings that were asked for by dataset and method, as "koa/dino".
+      margins: of critical boundaries when controlled.
     """
     plans = []
-    for dataset, config in request.configs.items():
+    for dataset, config in configs.items():
+        settings = []
+        for name in _settings(config, only, margins):
+            method = method_of(name)
+            # A frozen encoder leaves methods nothing to train that have own views.
+            is_idle = config.encoder.frozen and method in OWN_VIEWS
+            if method in methods and not is_idle:
+                own = given[f"{dataset}/{method}"]
+                settings.append(Setting(name, changes(name, config, own)))
         layout = datasets.LAYOUTS.get(dataset)
-        folds = request.folds if layout and layout.folds else ""
-        for one in plan_runs(
-            config,
-            _settings(request, dataset, config),
-            seeds=request.seeds,
-            folds=folds_of(dataset, folds),
-        ):
-            plans.append(one._replace(name=f"{dataset},{request.protocol},{one.name}"))
+        chosen = folds_of(dataset, folds if layout and layout.folds else "")
+        for one in plan_runs(config, settings, seeds=seeds, folds=chosen):
+            plans.append(one._replace(name=f"{dataset},{protocol},{one.name}"))
     return plans
 
 
-def _settings(request: Request, dataset: str, config: ConfigDict) -> list[Setting]:
+def _settings(
+    config: ConfigDict, only: Sequence[str], margins: Sequence[float | int]
+) -> list[str]:
     """Of all tables that are asked for on one dataset, each once."""
-    # A frozen encoder leaves methods nothing to train that have views of their own.
-    skipped = OWN_VIEWS if config.encoder.frozen else ()
     names: dict[str, None] = {}
-    for value in request.margins:
+    for value in margins:
         name = f"{CONTROLLED} {value:g}"
         data = Data(
-            dataset,
+            config.data.name,
             datasets.ranks_of(config.data.name, config.data.to_dict()),
             config.data.critical,
             config.encoder.name,
             {"": name, BIASED: BIASED + name},
         )
-        for table in request.only:
-            for row in TABLES[table].rows(data):
-                names[row.setting] = None
-    settings = []
-    for name in names:
-        method = method_of(name)
-        if method in request.methods and method not in skipped:
-            given = request.changes.get(f"{dataset}/{method}", {})
-            settings.append(Setting(name, changes(name, config, given)))
-    return settings
+        rows = (row for table in only for row in TABLES[table].rows(data))
+        names |= dict.fromkeys(row.setting for row in rows)
+    return list(names)
 
 
 def dry_run(plans: Sequence[Plan], folder: pathlib.Path) -> None:

@@ -288,11 +288,7 @@ def _run(run: _Finished) -> Run:
 
 
 def _scores(split: results.SplitScores) -> Scores:
-    scores = {name: split.headline(name) for name in ("accuracy", "mae")}
-    for boundary, rates in split.boundaries.items():
-        scores[f"error {boundary}"] = rates.error_rate
-        scores[f"crossing {boundary}"] = rates.crossing_rate
-    return scores
+    return split.chosen(("accuracy", "mae"), split.boundaries)
 
 
 # --- variance over test images ---

@@ -46,7 +46,7 @@ def markdown(summaries: Sequence[TableSummary]) -> str:
         "",
         f"Written by `python launch.py tables`. {INTERVALS}",
         "",
-        f"{table_rows.QUOTED} {published.document()['quoted']['why']}.",
+        f"{table_rows.QUOTED} {published.QUOTED['why']}.",
         "",
         "## Protocols",
         "",

@@ -6,7 +6,7 @@ The only code that reads the test split, and it changes nothing that training re
 import contextlib
 import io
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -43,8 +43,7 @@ def complete_run(
     Args:
       config: the run's settings.
       folder: where its results go; locked while this works.
-      resume: whether the folder may hold a run with the same settings, which goes on
-        or, where it is finished, is left as it is.
+      resume: whether it may hold a run with these settings, which goes on or is done.
       draws: whether there are pictures and a page, or scores alone, and then no
         checkpoints are left: many runs would fill a disk with them.
     """
@@ -120,13 +119,10 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
             "test": (evaluation.embeddings, test.labels),
         }
         draw(folder.path, results, embeddings)
-        crossed = results.final["test"].crossing_rates()
-        matter = metrics.boundaries_that_matter(crossed, results.critical)
-        places = [list(crossed).index(name) for name in matter]
-        image, order = test.original().__getitem__, by_interest(evaluation.test, places)
-        write_thumbnails(
-            folder.path / view.THUMBNAILS, image, evaluation.test.items, order
-        )
+        matter = results.boundaries_that_matter.values()
+        order = by_interest(evaluation.test, matter)
+        image, path = test.original().__getitem__, folder.path / view.THUMBNAILS
+        write_thumbnails(path, image, evaluation.test.items, order)
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
         folder.write_metrics(results.to_json())
@@ -138,13 +134,7 @@ def draw(
     results: RunResults,
     embeddings: dict[str, tuple[np.ndarray, np.ndarray]],
 ) -> None:
-    """Writes the pictures of a run into its folder.
-
-    Args:
-      folder: of the run.
-      results: of it.
-      embeddings: [image, dim] and labels, by split; one is "test".
-    """
+    """Writes the pictures of a run; of embeddings [image, dim] and labels by split."""
     ranks, counts = results.ranks, results.final["test"].confusion
     cosines = metrics.similarity(*embeddings["test"], len(ranks))
     mapped = {}
@@ -182,7 +172,7 @@ def _picture(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
 
-def by_interest(test: Predictions, boundaries: Sequence[int]) -> list[int]:
+def by_interest(test: Predictions, boundaries: Iterable[int]) -> list[int]:
     """All images, those first that a reader will want to look at.
 
     In turn one of the furthest mistakes, the surest first, and one of those nearest to
@@ -206,15 +196,9 @@ def write_thumbnails(
     names: Sequence[str],
     order: Sequence[int],
 ) -> None:
-    """Keeps small JPEGs of images, in that order as far as they fit.
+    """Keeps small JPEGs of images, in that order of their indices as far as they fit.
 
     So the page can be drawn again without the data.
-
-    Args:
-      path: of the file.
-      image: the pixels of an image by its index.
-      names: of all images.
-      order: of their indices.
     """
     kept: dict[str, bytes] = {}
     room = MOST_BYTES

@@ -30,22 +30,15 @@ from cloc_jax.runtime import files
 from cloc_jax.runtime.environment import commands_here
 from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions, metrics
+from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
 from cloc_jax.scoring.results import RunResults
 
 NAME = "report.html"
 FOLDER = pathlib.Path(__file__).parent / "page"
-SCRIPTS = (
-    "scores.js",
-    "run_data.js",
-    "plots.js",
-    "enlarged.js",
-    "image_table.js",
-    "deciding.js",
-    "start.js",
-)
+# Scripts in their order.
+PARTS = ("scores", "run_data", "plots", "enlarged", "image_table", "deciding", "start")
 LABEL = "<u2"  # how labels are written
 CALIBRATION = "calibration"  # the split, as data/splits.py names it
 # A missed image at one boundary, where all other mistakes cost 1.
@@ -64,7 +57,7 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
     Where a picture is missing, the page says so in its place; the results must be
     there, unless `results` has what metrics.json would hold.
     """
-    view = View.read(folder, results)
+    view = View(folder, results)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -81,7 +74,7 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         "unmet_margins": views.unmet_margins,
     }
     style = f"{_text('uPlot.min.css')}\n{_text('page.css')}"
-    own = "\n".join(_text(name) for name in SCRIPTS)
+    own = "\n".join(_text(f"{name}.js") for name in PARTS)
     script = (
         f"/*!\nuPlot\n\n{_text('uPlot.LICENSE')}\n*/\n{_text('uPlot.iife.min.js')}\n"
         f'(() => {{\n"use strict";\n{own}\n}})();\n'
@@ -127,19 +120,15 @@ def _text(name: str) -> str:
 
 def page_data(view: View) -> dict[str, Any]:
     """Plain data for JSON: `images`, `deciding` and `plots`, and how they are read."""
-    val, temperature = view.splits["val"], 1.0
-    if val.probabilities is not None:
-        temperature = decisions.fit_temperature(val.probabilities, val.true)
-    has_chances = view.test.probabilities is not None
     return {
         "ranks": view.results.ranks,
-        "images": _images(view, temperature),
-        "deciding": _deciding(view, temperature) if has_chances else None,
+        "images": _images(view),
+        "deciding": _deciding(view) if "test" in view.calibrated else None,
         "plots": _plots(view),
     }
 
 
-def _images(view: View, temperature: float) -> dict[str, Any]:
+def _images(view: View) -> dict[str, Any]:
     """The test images, with calibrated probabilities."""
     shown, thumbnails = view.test, view.thumbnails or {}
     images: dict[str, Any] = {
@@ -156,8 +145,7 @@ def _images(view: View, temperature: float) -> dict[str, Any]:
     }
     if shown.probabilities is None:
         return images
-    at = decisions.apply_temperature(shown.probabilities, temperature)
-    images["probabilities"] = _base64(at, "<f4")
+    images["probabilities"] = _base64(view.calibrated["test"], "<f4")
     if view.decision is not None and view.decision.sets is not None:
         low, high = view.decision.apply_sets(shown.probabilities)
         ends = {"low": _base64(low, LABEL), "high": _base64(high, LABEL)}
@@ -173,7 +161,7 @@ def _base64(values: np.ndarray, kind: str) -> str:
 # --- decisions ---
 
 
-def _deciding(view: View, temperature: float) -> dict[str, Any]:
+def _deciding(view: View) -> dict[str, Any]:
     """What the sliders look up.
 
     A slider of the share that may be missed has steps (see `_steps`). Which steps an
@@ -182,13 +170,8 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
     labels for each of its positions.
     """
     ranks = tuple(view.results.ranks)
-    names = metrics.boundary_names(ranks)
-    moved = {name: names.index(name) for name in view.boundaries_that_matter}
-    at = {
-        split: decisions.apply_temperature(predicted.probabilities, temperature)
-        for split, predicted in view.splits.items()
-        if predicted.probabilities is not None
-    }
+    moved = view.results.boundaries_that_matter
+    at, temperature = view.calibrated, view.temperature
     decision, test, p = view.decision, view.test, view.test.probabilities
     assert p is not None
     saved = None
@@ -225,11 +208,7 @@ def _deciding(view: View, temperature: float) -> dict[str, Any]:
 
 
 def _steps(
-    above: np.ndarray,
-    fitted: np.ndarray,
-    images: Predictions,
-    h: int,
-    guarantee: bool,
+    above: np.ndarray, fitted: np.ndarray, images: Predictions, h: int, guarantee: bool
 ) -> dict[str, str]:
     """The thresholds of a boundary that can be asked for, from the lowest up.
 
@@ -348,9 +327,7 @@ def _calibration(view: View, test: Predictions) -> list[dict[str, Any]]:
     assert p is not None
     bins = min(BINS, max(len(true) // BINS, 1))  # with enough images in each
     panels = {"The likeliest rank": (p.max(1), p.argmax(1) == true)}
-    names = metrics.boundary_names(view.results.ranks)
-    for name in view.boundaries_that_matter:
-        h = names.index(name)
+    for name, h in view.results.boundaries_that_matter.items():
         panels[f"Above {name}"] = decisions.probability_above(p, h), true > h
     return [
         {"title": title, "bins": decisions.reliability(chances, is_so, bins)}

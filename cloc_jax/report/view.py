@@ -5,7 +5,6 @@ and thumbnails that are not there are None, and the page says so in their place.
 """
 
 import base64
-import dataclasses
 import functools
 import io
 import json
@@ -129,29 +128,47 @@ class Shown(NamedTuple):
     uri: str  # of its thumbnail, "" without
 
 
-@dataclasses.dataclass(frozen=True)
 class View:
-    """A finished run as the page shows it."""
+    """A finished run as the page shows it; `results` where metrics.json is not there
+    yet."""
 
-    folder: RunFolder
-    results: RunResults
-    splits: Mapping[str, Predictions]
-    decision: Decision | None
-    history: Sequence[Mapping[str, Any]]
-    thumbnails: Mapping[str, bytes] | None  # JPEGs by image
+    def __init__(self, folder: RunFolder, results: RunResults | None = None):
+        self.folder = folder
+        self.results = results or run_results.read_results(folder)
+        self.splits = predictions.read(folder.path, self.results)
 
-    @classmethod
-    def read(cls, folder: RunFolder, results: RunResults | None = None) -> "View":
-        """Of a run's folder; `results` where metrics.json is not there yet."""
-        results = results or run_results.read_results(folder)
-        return cls(
-            folder,
-            results,
-            predictions.read(folder.path, results),
-            Decision.read(folder.decision, results.ranks, folder.mark),
-            folder.read_history(),
-            read_thumbnails(folder.path / THUMBNAILS),
-        )
+    @functools.cached_property
+    def decision(self) -> Decision | None:
+        """The saved one."""
+        folder = self.folder
+        return Decision.read(folder.decision, self.results.ranks, folder.mark)
+
+    @functools.cached_property
+    def history(self) -> Sequence[Mapping[str, Any]]:
+        """What was logged, by epoch."""
+        return self.folder.read_history()
+
+    @functools.cached_property
+    def thumbnails(self) -> Mapping[str, bytes] | None:
+        """JPEGs by image."""
+        return read_thumbnails(self.folder.path / THUMBNAILS)
+
+    @functools.cached_property
+    def temperature(self) -> float:
+        """The one that fits validation data best; 1 without probabilities."""
+        true, probabilities = self.splits["val"].true, self.splits["val"].probabilities
+        if probabilities is None:
+            return 1.0
+        return decisions.fit_temperature(probabilities, true)
+
+    @functools.cached_property
+    def calibrated(self) -> dict[str, np.ndarray]:
+        """Probabilities at that temperature by split; {} without."""
+        return {
+            split: decisions.apply_temperature(one.probabilities, self.temperature)
+            for split, one in self.splits.items()
+            if one.probabilities is not None
+        }
 
     @property
     def scores(self) -> SplitScores:
@@ -178,9 +195,9 @@ class View:
         return [
             (
                 title,
-                FORMATS[kind](self.scores.headline(key)),
+                FORMATS[kind](getattr(self.scores, key)),
                 interval(getattr(self.intervals, key), kind),
-                FORMATS[kind](self.results.final["val"].headline(key)),
+                FORMATS[kind](getattr(self.results.final["val"], key)),
             )
             for key, title, kind in HEADLINES + BY_RANK * is_imbalanced
             # Of two ranks, all mistakes are one off.
@@ -216,12 +233,6 @@ class View:
         """The boundaries that matter most to the user."""
         return [boundary for boundary in self.boundaries if boundary.is_critical]
 
-    @property
-    def boundaries_that_matter(self) -> list[str]:
-        """The critical boundaries, or those most often crossed where none is."""
-        rates = self.scores.crossing_rates()
-        return metrics.boundaries_that_matter(rates, self.results.critical)
-
     # --- images and decisions ---
 
     def nearest(self) -> list[tuple[str, dict[str, list[Shown]]]]:
@@ -231,8 +242,7 @@ class View:
         if test.probabilities is None:
             return []
         found = []
-        for name in self.boundaries_that_matter:
-            h = metrics.boundary_names(ranks).index(name)
+        for name, h in self.results.boundaries_that_matter.items():
             above = decisions.probability_above(test.probabilities, h)
             sides: dict[str, list[Shown]] = {"right": [], "wrong": []}
             for i in abs(above - 0.5).argsort(kind="stable").tolist():

@@ -10,13 +10,13 @@ in the rank with the least ranked probability score.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from cloc_jax.scoring import intervals, metrics
 from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.metrics import Labels, Probabilities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,7 @@ class PredictionSets:
     images: int  # it was chosen on
     kind: str = "greedy"
 
-    def apply(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+    def apply(self, probabilities: Probabilities) -> tuple[Labels, Labels]:
         """The lowest and the highest rank of each set, from calibrated probabilities.
 
         All ranks between the two are in the set as well.
@@ -40,9 +38,7 @@ class PredictionSets:
         return is_in.argmax(1), last - is_in[:, ::-1].argmax(1)
 
 
-def share_before(
-    probabilities: Float[np.ndarray, "item rank"],
-) -> Float[np.ndarray, "item rank"]:
+def share_before(probabilities: Probabilities) -> Probabilities:
     """The probability of all ranks that enter a growing set before each rank does.
 
     The most probable rank is first, with 0, the lowest of several such; of two
@@ -65,7 +61,7 @@ def share_before(
 
 
 def distance_from_median(
-    probabilities: Float[np.ndarray, "item rank"],
+    probabilities: Probabilities,
 ) -> Float[np.ndarray, "item rank"]:
     """The ranked probability score that each rank would have as the true one (Haas et
     al., PMLR 337, 2026), and 0 for the median, so that no set is empty.
@@ -83,23 +79,14 @@ ENTRIES = {"greedy": share_before, "rps": distance_from_median}
 
 
 def fit(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
-    coverage: float,
-    kind: str = "greedy",
+    probabilities: Probabilities, true: Labels, coverage: float, kind: str = "greedy"
 ) -> PredictionSets:
     """The smallest sets that keep the coverage, from images used for nothing else.
 
     Of n images, the true rank of at least k is in its set, where k / (n + 1) is at
     least the coverage. The set of an image drawn like these then holds its true rank
     with at least that probability, over the draw of both; equal probabilities can only
-    add to it.
-
-    Args:
-      probabilities: calibrated ones.
-      true: index of the rank of each image.
-      coverage: a share between 0 and 1.
-      kind: of the sets, "greedy" or "rps".
+    add to it. The probabilities are calibrated ones.
     """
     count = len(true)
     wanted = _wanted(count, coverage)
@@ -155,10 +142,7 @@ class Fare:
 
 
 def fare(
-    low: Int[np.ndarray, "item"],
-    high: Int[np.ndarray, "item"],
-    true: Int[np.ndarray, "item"],
-    num_ranks: int,
+    low: Labels, high: Labels, true: Labels, num_ranks: int
 ) -> tuple[Fare, list[Fare]]:
     """How sets from `low` to `high` fare: for all images, and for each true rank."""
     is_held = (low <= true) & (true <= high)
@@ -171,8 +155,3 @@ def fare(
 
     everything = np.ones(len(true), bool)
     return over(everything), [over(true == rank) for rank in range(num_ranks)]
-
-
-def written(low: int, high: int, ranks: Sequence[str]) -> str:
-    """A set in words: "1", or "1 to 3"."""
-    return ranks[low] if low == high else f"{ranks[low]} to {ranks[high]}"

@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.intervals import Interval
+from cloc_jax.scoring.metrics import Labels, Probabilities
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import TradeOff
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
 _AGAIN = "Make it again with `launch.py decide`, or move it away."
@@ -32,9 +32,7 @@ _AGAIN = "Make it again with `launch.py decide`, or move it away."
 # --- the temperature ---
 
 
-def fit_temperature(
-    probabilities: Float[np.ndarray, "item rank"], true: Int[np.ndarray, "item"]
-) -> float:
+def fit_temperature(probabilities: Probabilities, true: Labels) -> float:
     """The temperature with the least mean of -log p(true rank).
 
     That mean is convex in 1 / T, so one root of its slope is found: the same data
@@ -63,8 +61,8 @@ def fit_temperature(
 
 
 def apply_temperature(
-    probabilities: Float[np.ndarray, "item rank"], temperature: float
-) -> Float[np.ndarray, "item rank"]:
+    probabilities: Probabilities, temperature: float
+) -> Probabilities:
     """p**(1 / T), made to sum to 1, in float64."""
     logs = metrics.log_probabilities(probabilities) / temperature
     powers = np.exp(logs - logs.max(1, keepdims=True))
@@ -72,7 +70,7 @@ def apply_temperature(
 
 
 def probability_above(
-    probabilities: Float[np.ndarray, "item rank"], h: int
+    probabilities: Probabilities, h: int
 ) -> Float[np.ndarray, "item"]:
     """P(rank > h), summed from above, so that small ones stay exact."""
     sums = np.asarray(probabilities, np.float64)[:, h + 1 :].sum(1)
@@ -96,11 +94,6 @@ def reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> list
 
     Bins have the same number of images, give or take one, from the least probable up;
     fewer bins where there are fewer images.
-
-    Args:
-      predicted: [item], the probability of the event, such as of an image above 1|2.
-      came_true: [item], whether it did.
-      bins: how many.
     """
     order = np.argsort(predicted, kind="stable")
     found = []
@@ -139,15 +132,11 @@ class Decision:
         """Whether labels differ from the run's own; else there are only sets."""
         return self.costs is not None or self.thresholds is not None
 
-    def calibrated(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> Float[np.ndarray, "item rank"]:
+    def calibrated(self, probabilities: Probabilities) -> Probabilities:
         """The probabilities that the decision is made by."""
         return apply_temperature(probabilities, self.temperature)
 
-    def apply(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> Int[np.ndarray, "item"]:
+    def apply(self, probabilities: Probabilities) -> Labels:
         """The label of each image, from probabilities as the run gives them.
 
         The most probable rank where `chooses_labels` is False.
@@ -174,9 +163,7 @@ class Decision:
         too_low = np.maximum(missed[:, None] - missed, 0)
         return too_low + np.maximum(alarm - alarm[:, None], 0)
 
-    def apply_sets(
-        self, probabilities: Float[np.ndarray, "item rank"]
-    ) -> tuple[Int[np.ndarray, "item"], Int[np.ndarray, "item"]]:
+    def apply_sets(self, probabilities: Probabilities) -> tuple[Labels, Labels]:
         """The lowest and the highest rank of each image's prediction set, from
         probabilities as the run gives them."""
         assert self.sets is not None
@@ -233,9 +220,8 @@ class Decision:
 
 
 def least_cost(
-    probabilities: Float[np.ndarray, "item rank"],
-    costs: Float[np.ndarray, "rank rank"],
-) -> Int[np.ndarray, "item"]:
+    probabilities: Probabilities, costs: Float[np.ndarray, "rank rank"]
+) -> Labels:
     """The label with the least expected cost; the lowest of several such.
 
     Where every boundary costs the same, that is the median of the ranks, which need
@@ -250,8 +236,8 @@ def least_cost(
 
 
 def by_thresholds(
-    probabilities: Float[np.ndarray, "item rank"], thresholds: Mapping[int, float]
-) -> Int[np.ndarray, "item"]:
+    probabilities: Probabilities, thresholds: Mapping[int, float]
+) -> Labels:
     """The most probable rank on the sides that thresholds allow.
 
     An image goes above boundary h where P(rank > h) > thresholds[h]. Where a lower
@@ -280,8 +266,8 @@ def by_thresholds(
 
 
 def fit_threshold(
-    probabilities: Float[np.ndarray, "item rank"],
-    true: Int[np.ndarray, "item"],
+    probabilities: Probabilities,
+    true: Labels,
     h: int,
     max_missed: float,
     guarantee: bool = False,
@@ -301,10 +287,7 @@ def fit_threshold(
 
     Args:
       probabilities: calibrated ones.
-      true: index of the rank of each image.
-      h: the boundary, that between ranks h and h + 1.
       max_missed: a share below 1; above 0 for a guarantee.
-      guarantee: whether chance is allowed for.
       name: of the boundary, for errors.
     """
     scores = probability_above(probabilities, h)
@@ -347,6 +330,14 @@ def just_below(score: float, scores: np.ndarray) -> float:
 # --- what a threshold would buy and cost, before one is saved ---
 
 
+class TradeOff(NamedTuple):
+    """What a threshold at a boundary, None for the most probable rank, does on test."""
+
+    threshold: float | None
+    accuracy: float
+    missed: float | None  # share of the images above the boundary
+
+
 def trade_off(
     val: Predictions, test: Predictions, h: int, targets: Sequence[float]
 ) -> list[TradeOff]:
@@ -355,8 +346,8 @@ def trade_off(
     Temperature and thresholds come from `val` alone.
     """
     on_val, on_test = _at_temperature(val, test)
-    fitted = {target: fit_threshold(on_val, val.true, h, target) for target in targets}
-    return [_on_test(target, t, h, test, on_test) for target, t in fitted.items()]
+    fitted = [fit_threshold(on_val, val.true, h, target) for target in targets]
+    return [_on_test(threshold, h, test, on_test) for threshold in fitted]
 
 
 def at_accuracy(
@@ -383,7 +374,7 @@ def at_accuracy(
             best = cost, threshold
     if best is None:
         return None
-    return _on_test(accuracy, best[1], h, test, on_test)
+    return _on_test(best[1], h, test, on_test)
 
 
 def _at_temperature(
@@ -399,20 +390,12 @@ def _at_temperature(
 
 
 def _on_test(
-    target: float,
-    threshold: float | None,
-    h: int,
-    test: Predictions,
-    on_test: np.ndarray,
+    threshold: float | None, h: int, test: Predictions, on_test: np.ndarray
 ) -> TradeOff:
     labels = by_thresholds(on_test, {} if threshold is None else {h: threshold})
-    counts = metrics.confusion_matrix(test.true, labels, on_test.shape[1])
-    scores, rates = metrics.scores(counts), metrics.boundary_rates(counts)
-    missed, alarm = "crossing_missed_rate", "crossing_false_alarm_rate"
-    found = {name: scores[name] for name in ("accuracy", "mae", "qwk")}
-    found |= {name: rates[name][h] for name in (missed, alarm)}
-    known = {name: metrics.defined(value) for name, value in found.items()}
-    return TradeOff(float(target), threshold, **known)
+    is_above = test.true > h
+    missed = float((labels[is_above] <= h).mean()) if is_above.any() else None
+    return TradeOff(threshold, float((labels == test.true).mean()), missed)
 
 
 # --- grades, as `predict` shows them ---
@@ -430,11 +413,7 @@ class Grades(NamedTuple):
     sets: list[tuple[str, str]] | None  # lowest and highest rank, where asked for
 
 
-def grade(
-    output: Any,
-    ranks: Sequence[str],
-    decision: Decision | None,
-) -> Grades:
+def grade(output: Any, ranks: Sequence[str], decision: Decision | None) -> Grades:
     """The grades of what a method predicts; a decision, where there is one, chooses."""
     probabilities = predictions.rank_probabilities(output)
     labels = np.asarray(output.label)

@@ -76,9 +76,7 @@ def fit_support(
 ) -> Support | None:
     """What the method needs besides its model to predict; None where nothing.
 
-    Args:
-      embed: embeddings of "train" or "val".
-      labels: of the same.
+    `embed` gives the embeddings of "train" or "val".
     """
     if method.fit is None:
         return None

@@ -30,10 +30,6 @@ def of_scores(confusion: ArrayLike, boundaries: Sequence[str]) -> dict[str, Any]
 
     Plain JSON: [low, high], or None where a score is not defined. Drawing again never
     leaves a rate of 0 or 1; there the interval is Clopper and Pearson's.
-
-    Args:
-      confusion: counts, rows true, columns predicted.
-      boundaries: their names, low to high; the rates of each are in "boundaries".
     """
     counts = np.asarray(confusion, np.int64)
     drawn, total = draws_of(counts), int(counts.sum())
@@ -91,11 +87,7 @@ def redrawn(
 
     The draws depend on the seed and the numbers of runs and images alone, so the
     results of two settings with the same of both belong together draw by draw, and
-    their differences are paired.
-
-    Args:
-      true: [image], index of the rank.
-      predicted: [run, image].
+    their differences are paired. `predicted` is [run, image].
     """
     runs, images = predicted.shape
     rng = np.random.default_rng(seed)
@@ -156,9 +148,7 @@ def _as_json(drawn: np.ndarray, value: float, of: int) -> list[float] | None:
 def variance_over_images(values: np.ndarray) -> float:
     """Variance, over other test images, of the mean over runs of a score.
 
-    Args:
-      values: [run, image], of which the score is the mean: 1 where a run is right for
-        accuracy, absolute errors for MAE.
+    It is the mean of the values [run, image], such as 1 where a run is right.
     """
     mean = values.mean(0)  # [image]
     count = len(mean)

@@ -1,14 +1,17 @@
 """Ordinal metrics over a whole split, of labels and of embeddings, on the host."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
+# For each item, the probabilities of all ranks, and the index of a rank.
+Probabilities = Float[np.ndarray, "item rank"]
+Labels = Int[np.ndarray, "item"]
+
 MOST = 2000  # images whose pairs are looked at
 DIGITS = 6  # of a cosine; the rest is rounding, which would order equal embeddings
 
@@ -22,17 +25,6 @@ def named_values(values: Any, per: str, ranks: Sequence[str]) -> dict[str, float
     """A readout's values by the boundaries or ranks they belong to."""
     names = {"boundary": boundary_names(ranks), "rank": list(ranks)}[per]
     return dict(zip(names, map(float, np.asarray(values)), strict=True))
-
-
-def boundaries_that_matter(
-    crossing_rates: Mapping[str, float | None], critical: Sequence[str]
-) -> list[str]:
-    """The critical boundaries, or those most often crossed where none is; in order."""
-    names = list(crossing_rates)
-    if critical:
-        return [name for name in names if name in critical][:MOST_BOUNDARIES]
-    crossed = sorted(names, key=lambda name: -(crossing_rates[name] or 0))
-    return [name for name in names if name in crossed[:MOST_BOUNDARIES]]
 
 
 def ordinal_metrics(
@@ -66,7 +58,7 @@ def ordinal_metrics(
       boundaries h of (P(rank <= h) - [true <= h])^2), `recall`, `true_counts` and
       `predicted_counts` by rank,
       `confusion` (rows true, columns predicted) and `boundaries` by name
-      (see `_boundaries`).
+      (see `boundary_counts`), with `missed_count` and `false_alarm_count`.
     """
     # Signed, as differences of unsigned labels would wrap round.
     true, predicted = np.asarray(true, np.int64), np.asarray(predicted, np.int64)
@@ -87,20 +79,26 @@ def ordinal_metrics(
         result["nll"] = negative_log_likelihood(probabilities, true)
         of_true = rank_scores(probabilities)[np.arange(len(true)), true]
         result["rps"] = float(of_true.mean())
-    result |= {
+    right, called = confusion.diagonal().tolist(), confusion.sum(axis=0).tolist()
+    sizes_by_rank = dict(zip(ranks, sizes.tolist(), strict=True))
+    rates = boundary_rates(confusion)
+    return result | {
         "recall": {
-            name: _ratio(confusion[i, i], sizes[i]) for i, name in enumerate(ranks)
+            name: part / size if size else None
+            for part, (name, size) in zip(right, sizes_by_rank.items(), strict=True)
         },
-        "true_counts": dict(zip(ranks, sizes.tolist(), strict=True)),
-        "predicted_counts": dict(
-            zip(ranks, confusion.sum(axis=0).tolist(), strict=True)
-        ),
+        "true_counts": sizes_by_rank,
+        "predicted_counts": dict(zip(ranks, called, strict=True)),
         "confusion": confusion.tolist(),
-        "boundaries": dict(
-            zip(boundary_names(ranks), _boundaries(confusion), strict=True)
-        ),
+        "boundaries": {
+            name: {rate: defined(of[h]) for rate, of in rates.items()}
+            | {
+                "missed_count": int(confusion[h + 1, h]),
+                "false_alarm_count": int(confusion[h, h + 1]),
+            }
+            for h, name in enumerate(boundary_names(ranks))
+        },
     }
-    return result
 
 
 def confusion_matrix(
@@ -138,17 +136,21 @@ def scores(confusions: np.ndarray) -> dict[str, Any]:
 
 
 def boundary_rates(confusions: np.ndarray) -> dict[str, np.ndarray]:
-    """Error rates at every boundary (see `_boundaries`), [..., boundary], of confusion
-    matrices [..., rank, rank]; NaN where no image could err."""
+    """Error rates at every boundary, [..., boundary], of confusion matrices
+    [..., rank, rank]; NaN where no image could err."""
     counts = boundary_counts(np.asarray(confusions, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
         return {name: errors / of for name, (errors, of) in counts.items()}
 
 
-def boundary_counts(
-    counts: np.ndarray,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """How many images err at each boundary and how many could, [..., boundary]."""
+def boundary_counts(counts: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """How many images err at each boundary and how many could, [..., boundary].
+
+    `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
+    `error_rate` is both together over the true sizes of the two ranks, the
+    definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
+    The `crossing` rates do: they count every sample on the wrong side of the boundary.
+    """
     sizes = counts.sum(-1)
     low, high = sizes[..., :-1], sizes[..., 1:]
     missed = np.diagonal(counts, -1, -2, -1)  # true h + 1, called h
@@ -167,26 +169,6 @@ def boundary_counts(
         "crossing_missed_rate": (crossing_missed, above),
         "crossing_false_alarm_rate": (crossing_alarm, below),
     }
-
-
-def _boundaries(confusion: np.ndarray) -> list[dict[str, float | int | None]]:
-    """Errors at each boundary, that between ranks h and h + 1 for every h.
-
-    `missed` is truly h + 1 but called h, `false_alarm` truly h but called h + 1.
-    `error_rate` is both together over the true sizes of the two ranks, the
-    definition behind Table 2 of the CLOC paper; it does not see a jump such as 1 to 4.
-    The `crossing` rates do: they count every sample on the wrong side of the boundary.
-    """
-    # Once for all boundaries: one by one takes minutes with thousands of ranks.
-    counts = boundary_counts(np.asarray(confusion, np.float64))
-    return [
-        {name: _ratio(int(e[h]), int(of[h])) for name, (e, of) in counts.items()}
-        | {
-            "missed_count": int(confusion[h + 1, h]),
-            "false_alarm_count": int(confusion[h, h + 1]),
-        }
-        for h in range(len(confusion) - 1)
-    ]
 
 
 def _value_errors(
@@ -234,10 +216,6 @@ def defined(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _ratio(part: int | np.integer, whole: int | np.integer) -> float | None:
-    return float(part / whole) if whole else None
-
-
 # --- the order of the ranks in the embeddings, as cosine sees it ---
 
 
@@ -251,11 +229,7 @@ def order_score(
     For each image the Spearman correlation, over all others, between how many ranks
     they are off and their cosine distance; then the mean. An image for which either is
     the same to all others is left out. Of more than MOST images a random sample is
-    taken, always the same.
-
-    Returns:
-      Plain JSON: "overall", "by_rank" (of the images of a rank) and "images", how many
-      were looked at. None where nothing is defined.
+    taken, always the same. Plain JSON; None where nothing is defined.
     """
     some = np.random.default_rng(0).permutation(len(labels))[:MOST]
     labels, unit = labels[some], unit_vectors(embeddings[some])

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from cloc_jax.runtime import files
-from cloc_jax.scoring import metrics
-from cloc_jax.scoring.results import RunResults
+from cloc_jax.scoring import intervals, metrics
+from cloc_jax.scoring.metrics import Probabilities
+from cloc_jax.scoring.results import RunResults, SplitScores
 
 NAME = "predictions.csv"
 
@@ -30,7 +31,7 @@ def check_finite(
             )
 
 
-def rank_probabilities(output: Any) -> Float[np.ndarray, "item rank"] | None:
+def rank_probabilities(output: Any) -> Probabilities | None:
     """Probabilities [item, rank]; None where a method gives labels only."""
     if output.probabilities is not None:
         return np.asarray(output.probabilities)
@@ -39,9 +40,7 @@ def rank_probabilities(output: Any) -> Float[np.ndarray, "item rank"] | None:
     return None
 
 
-def from_above(
-    above: Float[np.ndarray, "item boundary"],
-) -> Float[np.ndarray, "item rank"]:
+def from_above(above: Float[np.ndarray, "item boundary"]) -> Probabilities:
     """Probabilities of ranks from P(rank > h), which heads may give out of order.
 
     P(rank > h) is made to fall along the order by its running minimum, so that no
@@ -53,7 +52,7 @@ def from_above(
 
 
 def expected_rank(
-    output: Any, probabilities: Float[np.ndarray, "item rank"] | None
+    output: Any, probabilities: Probabilities | None
 ) -> Float[np.ndarray, " item"]:
     """The rank that a method expects: its own value, else the mean of the ranks."""
     if output.value is not None:
@@ -68,6 +67,15 @@ def score(output: Any, labels: np.ndarray, ranks: Sequence[str]) -> dict[str, An
     return metrics.ordinal_metrics(
         labels, output.label, ranks, rank_probabilities(output), output.value
     )
+
+
+def scores_of_labels(
+    true: np.ndarray, labels: np.ndarray, ranks: Sequence[str]
+) -> SplitScores:
+    """Scores and intervals of images that are given these grades."""
+    scores = metrics.ordinal_metrics(true, labels, ranks)
+    ends = intervals.of_scores(scores["confusion"], list(scores["boundaries"]))
+    return files.from_plain(SplitScores, scores | {"intervals": ends})
 
 
 # --- predictions.csv ---

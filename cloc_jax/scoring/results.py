@@ -4,7 +4,7 @@ Numbers that are not defined (the recall of a rank with no image) are None.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cloc_jax.runtime import files
@@ -13,6 +13,7 @@ from cloc_jax.runtime.run_folder import RunFolder
 
 Ends = list[float] | None  # of a 95% interval
 Shares = dict[str, float | None]  # by boundary
+MOST_BOUNDARIES = 3  # that get thresholds and pictures of their own
 NO_TRIPLETS = 0.001  # a share of the triplets that counts as none of them
 
 
@@ -67,13 +68,15 @@ class SplitScores:
     rps: float | None = None  # as well
     intervals: Intervals | None = None  # of the final scores only
 
-    def crossing_rates(self) -> dict[str, float | None]:
-        """The share of images on the wrong side of each boundary."""
-        return {name: rates.crossing_rate for name, rates in self.boundaries.items()}
-
-    def headline(self, name: str) -> float | None:
-        """A score by its name, such as "accuracy" or "qwk"."""
-        return getattr(self, name)
+    def chosen(
+        self, names: Iterable[str], boundaries: Iterable[str] = ()
+    ) -> dict[str, float | None]:
+        """Scores by name, and rates of boundaries as "error 1|2" and "crossing 1|2"."""
+        found = {name: getattr(self, name) for name in names}
+        for boundary in boundaries:
+            found[f"error {boundary}"] = self.boundaries[boundary].error_rate
+            found[f"crossing {boundary}"] = self.boundaries[boundary].crossing_rate
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,19 +116,6 @@ class OrderScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class TradeOff:
-    """What one threshold at a boundary costs on test; see `decisions.trade_off`."""
-
-    target: float
-    threshold: float | None
-    accuracy: float | None
-    mae: float | None
-    qwk: float | None
-    crossing_missed_rate: float | None
-    crossing_false_alarm_rate: float | None
-
-
-@dataclasses.dataclass(frozen=True)
 class RunResults:
     """What metrics.json holds.
 
@@ -154,6 +144,16 @@ class RunResults:
         """The margin of each boundary; {} where the method has none."""
         readout = self.readouts.get("margins")
         return readout.values if readout else {}
+
+    @property
+    def boundaries_that_matter(self) -> dict[str, int]:
+        """Places, by name, of the critical boundaries or those most often crossed."""
+        rates = self.final["test"].boundaries
+        chosen = [name for name in rates if name in self.critical]
+        if not self.critical:
+            chosen = sorted(rates, key=lambda name: -(rates[name].crossing_rate or 0))
+        chosen = chosen[:MOST_BOUNDARIES]
+        return {name: h for h, name in enumerate(rates) if name in chosen}
 
     @property
     def kept_in_training(self) -> Shares:

@@ -145,13 +145,12 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         model = self._model()
-        names = metrics.boundary_names([str(c) for c in self.classes_])
+        ranks = [str(c) for c in self.classes_]
         arrays = jax.tree.map(jax.numpy.asarray, self._state)
         learned = model.method.readouts(checkpoint.merge_model(model.graph, arrays))
         for readout in learned.values():
             if readout.per == "boundary":
-                values = np.asarray(readout.values).tolist()
-                return dict(zip(names, values, strict=True))
+                return metrics.named_values(readout.values, readout.per, ranks)
         raise ValueError(
             f"method {self.method} learns no value per boundary; cloc, coral, clm and "
             "gol do."

@@ -17,19 +17,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.cli.command_line import CONFIGS, load_config
-from cloc_jax.config import saved_config, set_fields
+from cloc_jax.config import CONFIGS, load_config, saved_config, set_fields
 from cloc_jax.data import images
 from cloc_jax.report import evaluation
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn.features import (
-    ordered_classes,
-    rank_weights,
-    summing_to_one,
-)
+from cloc_jax.sklearn.features import ordered_classes, rank_weights, summing_to_one
 from cloc_jax.training import run as run_training
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
@@ -200,11 +195,10 @@ def _write_table(
             paths.append(pathlib.Path(os.path.abspath(os.fspath(image))))
     root = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
     table = beside / "grades.csv"
+    names = (str(path.relative_to(root)) for path in paths)
     with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label"])
-        rows = zip(paths, labels, strict=True)
-        writer.writerows([str(path.relative_to(root)), label] for path, label in rows)
+        rows = [("path", "label"), *zip(names, labels, strict=True)]
+        csv.writer(file).writerows(rows)
     return root.absolute(), table.absolute()
 
 

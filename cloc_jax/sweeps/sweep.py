@@ -386,13 +386,8 @@ def _cell(
 
 def _scores(found: results.RunResults, split: str, *, has_rates: bool) -> Scores:
     """Of one split; the rates of critical boundaries as well where they are wanted."""
-    scores = found.final[split]
-    chosen = {name: scores.headline(name) for name in SCORES + MORE_SCORES}
-    for boundary in found.critical if has_rates else ():
-        rates = scores.boundaries[boundary]
-        chosen[f"error {boundary}"] = rates.error_rate
-        chosen[f"crossing {boundary}"] = rates.crossing_rate
-    return chosen
+    boundaries = found.critical if has_rates else ()
+    return found.final[split].chosen(SCORES + MORE_SCORES, boundaries)
 
 
 def _spreads(runs: Sequence[Scores]) -> dict[str, Spread]:

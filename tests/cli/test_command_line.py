@@ -6,8 +6,9 @@ import pytest
 from launching import ROOT
 
 from cloc_jax.cli import command_line, main
-from cloc_jax.cli.command_line import Settings, load_config
+from cloc_jax.cli.command_line import Settings
 from cloc_jax.cli.main import JOBS
+from cloc_jax.config import load_config
 from cloc_jax.paper import table_rows
 
 

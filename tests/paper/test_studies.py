@@ -113,7 +113,7 @@ def test_evidence_of_control(tmp_path, is_biased, expected):
     study = analysed(tmp_path, shares, is_biased=is_biased)
     found = {one.claim: (one.tried, one.verdict) for one in study.evidence}
     assert found == expected
-    assert set(expected) <= set(published.claims())
+    assert set(expected) <= set(published.CLAIMS)
     crossed = next(one for one in study.evidence if one.claim.endswith("crossings"))
     rates = [s.scores["1|2 crossing_rate"] for s in study.settings.values()]
     assert crossed.found.startswith(f"{rates[0].mean:.3f} → {rates[1].mean:.3f}, diff")
@@ -227,7 +227,7 @@ def test_margins_that_follow_the_labels():
     assert (differ.claim, differ.verdict) == ("margins_differ", "holds")
     # Three boundaries are too few for a rank correlation that is sure.
     assert (separability.claim, separability.verdict) == ("separability", "not shown")
-    assert {one.claim for one in study.evidence} <= set(published.claims())
+    assert {one.claim for one in study.evidence} <= set(published.CLAIMS)
     assert files.from_plain(margins.MarginStudy, files.to_plain(study)) == (study)
 
 

@@ -11,7 +11,7 @@ from paper_runs import write_run
 from cloc_jax.cli import tables
 from cloc_jax.cli.command_line import Settings
 from cloc_jax.data import datasets
-from cloc_jax.paper import table_rows, table_summaries
+from cloc_jax.paper import table_summaries
 from cloc_jax.runtime import files, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly
@@ -20,8 +20,7 @@ from cloc_jax.training import assembly
 def plan(only, data=("synthetic",), methods=("cloc", "ce"), words=(), **options):
     given = {"seeds": 2, "protocol": "whole", "roots": (), "changes": ()} | options
     settings = Settings.read(list(words))
-    request = tables.request(settings, only=only, data=data, methods=methods, **given)
-    return table_rows.plan(request)
+    return tables.plan(settings, only=only, data=data, methods=methods, **given)
 
 
 def settings(plans):

@@ -211,7 +211,7 @@ def test_every_headline_has_its_interval(page, test):
 
 
 def test_scores_by_rank_are_shown_where_ranks_differ_in_size(koa, test):
-    shown = view.View.read(koa)
+    shown = view.View(koa)
     assert len(shown.cards()) == 4
     counts = dict.fromkeys(test.true_counts, 20) | {"1": 60, "2": 0}
     shown.results.final["test"] = dataclasses.replace(test, true_counts=counts)
@@ -306,7 +306,7 @@ def test_margins_that_say_little_are_noted(
 
 
 def test_nearest_images_are_the_most_doubtful_of_each_side(koa, page):
-    ((name, sides),) = view.View.read(koa).nearest()
+    ((name, sides),) = view.View(koa).nearest()
     test = predictions.read(koa.path, read_results(koa))["test"]
     above = decisions.probability_above(test.probabilities, 1)
     is_right = (test.predicted > 1) == (test.true > 1)

@@ -17,7 +17,7 @@ from PIL import Image
 from tiny_runs import of_folder
 
 from cloc_jax.cli import decide, predict, show
-from cloc_jax.report import evaluation, html_page
+from cloc_jax.report import evaluation, html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
@@ -279,7 +279,7 @@ def read_all(run):
     """What report, decide, evaluate, predict and resuming read of a run."""
     run.read_config()
     html_page.write_report(run)
-    decide.FinishedRun(run)
+    view.View(run)
     run.read_dataset()
     run.read_stage("joint")
     files.check_folder(run.checkpoints / "1", remedy="", owner=run.mark)

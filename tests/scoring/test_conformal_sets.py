@@ -149,11 +149,6 @@ def test_how_many_images_a_coverage_takes(coverage, needed):
             conformal_sets.fit(p[1:], true[1:], coverage)
 
 
-def test_sets_are_written_in_words():
-    assert conformal_sets.written(1, 1, RANKS) == "1"
-    assert conformal_sets.written(1, 3, RANKS) == "1 to 3"
-
-
 # --- in a decision ---
 
 

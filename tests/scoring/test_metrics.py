@@ -1,5 +1,6 @@
 """Ordinal metrics against slow loops, and edge cases."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -8,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from finished_runs import drawn_predictions, run_results
 from scipy import stats
 
 from cloc_jax.scoring import metrics
@@ -175,10 +177,22 @@ def test_unsigned_labels_do_not_wrap():
 
 
 def test_boundaries_that_matter():
-    rates = {"a": 0.1, "b": None, "c": 0.3, "d": 0.2, "e": 0.25}
-    assert metrics.boundaries_that_matter(rates, ["d", "a"]) == ["a", "d"]
-    assert metrics.boundaries_that_matter(rates, []) == ["c", "d", "e"]
-    assert metrics.boundaries_that_matter(rates, list("abcde")) == ["a", "b", "c"]
+    drawn = drawn_predictions(0, 20, 6, "test")
+    results = run_results({"val": drawn, "test": drawn}, list("abcdef"))
+    scores = results.final["test"]
+    rates = zip(scores.boundaries.items(), (0.1, None, 0.3, 0.2, 0.25), strict=True)
+    crossed = {
+        name: dataclasses.replace(one, crossing_rate=rate)
+        for (name, one), rate in rates
+    }
+    results.final["test"] = dataclasses.replace(scores, boundaries=crossed)
+    for critical, places in (
+        (["d|e", "a|b"], [0, 3]),
+        ([], [2, 3, 4]),
+        (list(crossed), [0, 1, 2]),
+    ):
+        found = dataclasses.replace(results, critical=critical).boundaries_that_matter
+        assert list(found.items()) == [(list(crossed)[h], h) for h in places]
 
 
 def test_values_that_are_not_whole_decide_the_mae():

@@ -6,8 +6,8 @@ import pytest
 from finished_runs import run_results
 from tiny_runs import tiny
 
-from cloc_jax.cli import command_line
 from cloc_jax.cli.studies import combinations
+from cloc_jax.config import load_config
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
 from cloc_jax.sweeps import choice, sweep
@@ -96,7 +96,7 @@ def test_the_choice_is_a_configuration(played, capsys):
     swept(played, "accuracy")
     path = played / "chosen.json"
     assert f"python launch.py --config={path}" in capsys.readouterr().out
-    found, _ = command_line.load_config(str(path))
+    found, _ = load_config(str(path))
     wanted = tiny(data__root="somewhere")
     wanted.method.name = "sord"
     wanted.optimizer.learning_rate = 0.001

@@ -40,16 +40,10 @@ def sheet(
     headings: tuple[str, str] = ("", ""),
     front_heading: str = "rank",
 ) -> Figure:
-    """Rows of pictures, each with its rank in front, in the colour that the rank has.
+    """Rows of pictures of the same shape, each with its rank in front, in its colour.
 
-    Args:
-        rows: Rows of one rank next to each other. All pictures have the same shape.
-        colours: By rank.
-        title: Of the sheet.
-        note: Below the title, wrapped.
-        headings: Above the first picture of the rows and above the others; those are
-            set apart where there is a second one.
-        front_heading: Above the ranks.
+    The headings are above the first picture of the rows and above the others; those are
+    set apart where there is a second one.
     """
     tall, wide = rows[0].pictures[0].image.shape[:2]
     stretch = float(np.clip(np.sqrt(wide / tall), 0.5, 2.0))

@@ -50,15 +50,12 @@ def _raised(study: Mapping[str, Any]) -> list[str]:
     return [name for name in study["settings"] if name not in (LEARNED, ENTROPY)]
 
 
-def _values(study: Mapping[str, Any]) -> list[float]:
-    return [float(name.split("=")[1]) for name in _raised(study)]
-
-
 def _draw_line(axes: Axes, study, key: str, **look: Any) -> None:
     """A metric against the margin, and the learned runs' as a dotted line."""
-    x = np.array(_values(study))
+    raised = _raised(study)
+    x = np.array([float(name.split("=")[1]) for name in raised])
     order = np.argsort(x)
-    scores = [study["settings"][name]["scores"][key] for name in _raised(study)]
+    scores = [study["settings"][name]["scores"][key] for name in raised]
     mean = np.array([s["mean"] for s in scores], float)
     ends = np.array([s["interval"] for s in scores], float)
     bars = np.abs(ends - mean[:, None]).T
