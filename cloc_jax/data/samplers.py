@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cloc_jax.config import check_choice
+
 MODES = ("natural", "balanced")
 
 
@@ -246,8 +248,7 @@ def _take(queue, items, size, rng):
 
 
 def _check(labels, batch_size, mode, ranks):
-    if mode not in MODES:
-        raise ValueError(f"train.sampling is {mode!r}; use one of {', '.join(MODES)}.")
+    check_choice("train.sampling", mode, MODES)
     present, counts = np.unique(labels, return_counts=True)
     names = [repr(ranks[rank]) if len(ranks) else str(rank) for rank in present]
     if len(present) < 2 or counts.min() < 2:

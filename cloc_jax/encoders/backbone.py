@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
+from cloc_jax.config import check_choice
 from cloc_jax.encoders import densenet, layers, resnet, vgg
 
 Images = UInt8[Array, "batch height width channels"]
@@ -124,10 +125,7 @@ class Backbone(nnx.Module):
             ("preprocessing", preprocessing, tuple(PREPROCESSINGS)),
             ("stride", stride, resnet.STRIDES if is_resnet50 else ("3x3",)),
         ):
-            if given not in choices:
-                raise ValueError(
-                    f"encoder.{key} is {given!r}; use one of {', '.join(choices)}."
-                )
+            check_choice(f"encoder.{key}", given, choices)
         make = layers.Make(
             conv=functools.partial(layers.conv, dtype=dtype, rngs=rngs),
             norm=functools.partial(layers.norm, epsilon=epsilon, rngs=rngs),

@@ -19,12 +19,12 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.config import canonical, check_settings, from_canonical
+from cloc_jax.config import canonical, check_choice, check_settings, from_canonical
 from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
-from cloc_jax.methods.interface import check_choice, check_weights
+from cloc_jax.methods.interface import check_weights
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
