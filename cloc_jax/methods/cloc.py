@@ -57,10 +57,7 @@ def parse(
     """Margins as a person writes them; one entry when the value is shared, else one
     per boundary.
 
-    Args:
-      spec: "learn", "shared", a number, or a list with one entry per boundary.
-      floor: the paper's rho, for every learnable margin that names no floor.
-      start: range of the drawn start values.
+    `floor`, the paper's rho, is for every learnable margin that names none.
     """
     low, high = start
     if not 0 < low < high < math.inf:
