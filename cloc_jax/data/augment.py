@@ -57,11 +57,6 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
 
     Smaller only by `random_crop`; see `images.cropped`. The image is never written to,
     and itself returned where nothing changes it.
-
-    Args:
-        augment: Strengths.
-        image: uint8 [height, width, 1 or 3].
-        rng: Source of all randomness; left untouched when everything is off.
     """
     images.check(image)
     if not augment.is_on:
@@ -98,10 +93,7 @@ def matrix(
     In order: flips, scale, shear, rotation and translation about the centre of the
     image, then perspective. The bottom row is (0, 0, 1) where perspective is off.
 
-    Args:
-        augment: Strengths.
-        rng: Sixteen numbers are drawn, whatever the strengths.
-        size: Height and width of the image.
+    Sixteen numbers are drawn, whatever the strengths; `size` is height and width.
     """
     height, width = size
     draws = rng.random(16)
@@ -245,10 +237,8 @@ def autoaugment(image: np.ndarray, draws: Sequence[float]) -> np.ndarray:
     drawn. As usual, enhancements move by up to 0.9 either way from 1, and lengths are
     those of images 331 pixels wide, scaled. What is outside of the image is black.
 
-    Args:
-        image: uint8 [height, width, 1 or 3]; never written to.
-        draws: Five numbers from [0, 1): which sub-policy, then for both of its
-            operations whether it is done, and to which side.
+    `draws` are five numbers from [0, 1): which sub-policy, then for both of its
+    operations whether it is done, and to which side.
     """
     which, *rest = draws
     steps = CIFAR10[min(int(which * len(CIFAR10)), len(CIFAR10) - 1)]

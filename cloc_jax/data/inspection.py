@@ -84,14 +84,8 @@ def inspect(
 ) -> Inspection:
     """Looks at every image of the splits.
 
-    Args:
-        items: All that were listed; their labels count, not those of the splits,
-            which may be changed on purpose.
-        ranks: Their names in order.
-        splits: The images as they come.
-        copies: Ids of identical images, in groups.
-        threads: That decode and hash.
-        advance: Called after each image.
+    The labels of `items` count, not those of the splits, which may be changed on
+    purpose. `copies` are groups of identical images, by id.
     """
     known = {item.id: item for item in items}
     graded = [

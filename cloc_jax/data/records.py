@@ -90,11 +90,7 @@ def prepare(
 ) -> Preparation:
     """The prepared images of a listing, made now if they are not there.
 
-    Args:
-        items: What to prepare, in this order.
-        folder: Where, as `home` names it.
-        wanted: What is read of an image later.
-        threads: That decode.
+    `folder` is as `home` names it, `wanted` what is read of an image later.
     """
     sources = [[item.id, _state(item.path), item.row] for item in items]
     text = json.dumps([FORMAT, wanted, sources]).encode()

@@ -181,11 +181,8 @@ def derive(
 ) -> KeptFeatures:
     """The activations of a source, from the store in `folder` or computed into it.
 
-    Args:
-      name: the split's, for the progress bar.
-      preparation: how the source's images are prepared, as plain data.
-      augment: how views beyond the first are drawn.
-      views: how many views of each image; the first is clean.
+    The first of the views is clean. `preparation` says how images are prepared, as
+    plain data; `name` is the split's, for the progress bar.
     """
     features = []
     for view in range(views):
