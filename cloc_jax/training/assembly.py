@@ -28,12 +28,7 @@ from cloc_jax.methods.interface import check_weights
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.training import (
-    encoder,
-    fit,
-    kept_features,
-    optimizer,
-)
+from cloc_jax.training import encoder, fit, kept_features, optimizer
 from cloc_jax.training.encoder import augmentation
 
 DIGITS = 16  # of a digest that a run keeps: 64 bits

@@ -112,9 +112,8 @@ class Trunk:
         graph, self.state = checkpoint.split_model(encoder)
         self.graph = graph
         self.mesh, self._mesh = mesh, sharding.own_mesh(mesh)
-        # Stores that were made when all was float32 keep their mark.
-        decides = {} if dtype == "float32" else {"kept_dtype": dtype}
-        self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
+        decides = {"until": until, "kept_dtype": dtype, **settings}
+        self.mark = _mark(decides, self.state)[:16]
 
         def apply(state, images):
             model = checkpoint.evaluating(graph, state)
