@@ -5,9 +5,6 @@ strings operations of Pillow together, comes last.
 
 Everything is a pure function of the image and of the generator's state. Draws do not
 depend on the strengths: changing one strength leaves the other changes as they were.
-
-OpenCV may use several threads for large images. Where many reader threads call these
-functions at once, the program that starts them should call `cv2.setNumThreads(0)`.
 """
 
 import math
@@ -58,7 +55,6 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
     Smaller only by `random_crop`; see `images.cropped`. The image is never written to,
     and itself returned where nothing changes it.
     """
-    images.check(image)
     if not augment.is_on:
         return image
     height, width = image.shape[:2]
@@ -232,10 +228,9 @@ def autoaugment(image: np.ndarray, draws: Sequence[float]) -> np.ndarray:
     """The image after a sub-policy of AutoAugment's policy for CIFAR-10.
 
     Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (CVPR 2019),
-    appendix. Each operation has a probability and a magnitude from 0 to 9, spread
-    evenly over the range the paper gives it; where a range has two sides, the side is
-    drawn. As usual, enhancements move by up to 0.9 either way from 1, and lengths are
-    those of images 331 pixels wide, scaled. What is outside of the image is black.
+    appendix. Magnitudes from 0 to 9 are spread evenly over the range the paper gives an
+    operation. As usual, enhancements move by up to 0.9 either way from 1, and lengths
+    are those of images 331 pixels wide, scaled. What is outside of the image is black.
 
     `draws` are five numbers from [0, 1): which sub-policy, then for both of its
     operations whether it is done, and to which side.

@@ -1,9 +1,8 @@
 """What a look at all images of a dataset finds, as plain data.
 
-Nothing here is decided: `launch.py check` says which of it matters. Near-identical
-images have nearly the same perceptual hash (imagehash's `phash`), which survives
-another size, another file format and other brightness or contrast, and not another
-photograph of the same thing.
+Near-identical images have nearly the same perceptual hash (imagehash's `phash`), which
+survives another size, file format, brightness or contrast, and not another photograph
+of the same thing.
 """
 
 import collections

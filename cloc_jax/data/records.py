@@ -113,14 +113,7 @@ def prepare(
 
 
 class Records(Source):
-    """Source over some of the records of a preparation.
-
-    Attributes:
-        ids: Name of each image.
-        labels: Rank of each, int32 [n].
-        paths: File of each, or None where images are not files of their own.
-        contents: Digest of each file.
-    """
+    """Source over some of the records of a preparation."""
 
     def __init__(
         self, preparation: Preparation, items: Sequence[Item], wanted: NetworkInput

@@ -1,8 +1,5 @@
 """Random views of uint8 images for contrastive and self-supervised methods.
 
-A view is a random resized crop, then a flip, colour jitter, greyscale, a blur and
-solarisation, each with its own probability.
-
 Everything is a pure function of the image and of the generator's state. Every view
 takes the same number of draws, whatever the recipe and the image: changing one strength
 leaves the other changes as they were.
@@ -89,7 +86,6 @@ def apply(
     A side of the crop that shrinks is averaged over areas, one that grows is
     interpolated linearly. 33 numbers are drawn, whatever the recipe.
     """
-    images.check(image)
     draws = rng.random(CROP_DRAWS + _OTHER_DRAWS).tolist()
     flip, jitter, *strengths, grey, blur, sigma, solarise = draws[CROP_DRAWS:]
 

@@ -353,11 +353,8 @@ def read_regular(path: str | os.PathLike) -> bytes:
     """The content of a file, whatever its name may stand for.
 
     A named pipe waits for a writer that may never come, a device may never end, and
-    both can carry the name of an image or a table.
-
-    Raises:
-      NotRegularError: it is no regular file, or larger than READ_LIMIT.
-      OSError: it cannot be opened.
+    both can carry the name of an image or a table. Those, and what is larger than
+    READ_LIMIT, are a NotRegularError.
     """
     status = check_regular(path)
     if status.st_size > READ_LIMIT:

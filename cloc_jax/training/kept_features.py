@@ -93,11 +93,8 @@ class FeatureStore:
 class Trunk:
     """The first parts of an encoder with their weights, applied in evaluation mode.
 
-    Args:
-      encoder: the module, of which nothing from `until` on is used.
-      until: the part that its output enters; None for the features at the end.
-      dtype: of the output.
-      settings: what else decides the output, as plain data.
+    Nothing of the encoder from the part `until` on is used; None is its end. `settings`
+    are what else decides the output, as plain data.
     """
 
     def __init__(
