@@ -187,20 +187,9 @@ def default_config() -> ConfigDict:
     config.method.cloc = _cloc()
     for name in ("ce", "orcnn", "coral", "corn", "squared_emd"):
         config.method[name] = ConfigDict()  # nothing to set
-    config.method.poe = _poe()
-    config.method.gol = _gol()
-    config.method.mwr = _mwr()
-    config.method.rnc = _rnc()
-    config.method.simclr = _simclr()
-    config.method.supcon = _supcon()
-    config.method.dino = _dino()
-    config.method.sord = _sord()
-    config.method.clm = _clm()
-    config.method.soft_labels = _soft_labels()
-    config.method.cdw_ce = _cdw_ce()
-    config.method.slace = _slace()
-    config.method.weighted_kappa = _weighted_kappa()
-    config.method.orcu = _orcu()
+    _set_embedding_methods(config.method)
+    _set_pretraining_methods(config.method)
+    _set_softmax_methods(config.method)
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam or adamw (the same), sgd, or lars
@@ -282,9 +271,9 @@ def _cloc() -> ConfigDict:
     return cloc
 
 
-def _poe() -> ConfigDict:
-    """POE: every image a Gaussian, whose distances follow the order of the ranks."""
-    poe = ConfigDict()
+def _set_embedding_methods(methods: ConfigDict) -> None:
+    """Methods that place an image among others by its embedding."""
+    poe = methods.poe = ConfigDict()  # images as Gaussians, by distances
     poe.width = 0  # of the Gaussians; 0 for the encoder's width
     poe.samples = 50  # drawn from each Gaussian in training
     poe.dropout = 0.5  # of the features, and of each sample
@@ -292,45 +281,32 @@ def _poe() -> ConfigDict:
     poe.order_weight = 1e-4  # of the hinge on triplets
     poe.margin = 5.0  # of that hinge
     poe.distance = "j"  # of Gaussians: j, wasserstein, bhattacharyya or hellinger
-    return poe
 
-
-def _gol() -> ConfigDict:
-    """GOL: order and metric losses on reference points, prediction by kNN."""
-    gol = ConfigDict()
+    gol = methods.gol = ConfigDict()  # order and metric on reference points, then kNN
     gol.width = 128  # ours: of the projection that makes embeddings signed
     gol.margin = 0.25  # of the metric loss
     gol.tau = 0  # ranks up to this far apart count as alike
     gol.pairs = 0  # per batch; 0 for half as many as images
     # Numbers of neighbours, of which the best on validation data is taken.
     gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)
-    return gol
 
-
-def _mwr() -> ConfigDict:
-    """MWR: the place between two reference images, in a window that moves."""
-    mwr = ConfigDict()
+    mwr = methods.mwr = ConfigDict()  # the place between two images, by windows
     mwr.hidden = 512  # width of the two layers that compare three images
     mwr.dropout = 0.5  # before the last layer
     mwr.references = 5  # ours: pairs of reference images per rank, 1 to 64
-    return mwr
 
 
-def _rnc() -> ConfigDict:
-    """RnC: pretraining by ranked distances, then a linear regression."""
-    rnc = ConfigDict()
+def _set_pretraining_methods(methods: ConfigDict) -> None:
+    """Methods that pretrain the encoder, then learn ranks by a linear probe."""
+    rnc = methods.rnc = ConfigDict()  # by ranked distances, then a linear regression
     rnc.temperature = 2.0  # of distances between features
     rnc.augment = "rnc"  # as for simclr
     rnc.downstream = "probe"  # or full, as for simclr
     # The authors': 0.5 at batch 256, 400 epochs, and 0.05 at batch 64.
     rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
     rnc.probe = _stage("sgd", 0.05, epochs=100)
-    return rnc
 
-
-def _simclr() -> ConfigDict:
-    """SimCLR: contrastive pretraining without labels, then a linear probe."""
-    simclr = ConfigDict()
+    simclr = methods.simclr = ConfigDict()  # contrastive, without labels
     simclr.temperature = 0.5  # the authors': 0.5 for small data, 0.1 for ImageNet
     simclr.width = 128  # of the projection that the contrast acts on
     simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
@@ -344,12 +320,8 @@ def _simclr() -> ConfigDict:
         "lars", 0.075, epochs=100, warmup_epochs=10.0, weight_decay=1e-6
     )
     simclr.probe = _stage("sgd", 0.025, epochs=90)
-    return simclr
 
-
-def _supcon() -> ConfigDict:
-    """SupCon: contrastive pretraining with ranks, then a linear probe."""
-    supcon = ConfigDict()
+    supcon = methods.supcon = ConfigDict()  # contrastive, with ranks
     supcon.temperature = 0.1  # the authors' README; 0.07 in their code
     supcon.base_temperature = 0.07  # the loss is scaled by temperature over this
     supcon.width = 128  # of the projection that the contrast acts on
@@ -358,12 +330,8 @@ def _supcon() -> ConfigDict:
     # The authors': 0.05 at batch 256 for 1000 epochs, and 5 at batch 512.
     supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)
     supcon.probe = _stage("sgd", 0.5, epochs=100)
-    return supcon
 
-
-def _dino() -> ConfigDict:
-    """DINO: pretraining by a teacher that follows its student, then a linear probe."""
-    dino = ConfigDict()
+    dino = methods.dino = ConfigDict()  # a teacher follows its student, without labels
     dino.output = 4096  # ours, for small data; the authors' is 65536
     dino.hidden = 2048  # of the projection's inner layers
     dino.bottleneck = 256  # of its last, before the output
@@ -389,66 +357,40 @@ def _dino() -> ConfigDict:
     dino.pretrain.clip_per_tensor = True
     # Ours, as for simclr; the authors': 0.001 times batch / 256.
     dino.probe = _stage("sgd", 0.025, epochs=100)
-    return dino
 
 
-def _sord() -> ConfigDict:
-    """SORD: soft labels that fall with the distance of ranks."""
-    sord = ConfigDict()
+def _set_softmax_methods(methods: ConfigDict) -> None:
+    """Methods with a loss of their own on the classifier's outputs."""
+    sord = methods.sord = ConfigDict()  # soft labels by the distance of ranks
     sord.alpha = 1.0  # larger: closer to plain labels
     sord.distance = "squared"  # or absolute
-    return sord
 
-
-def _clm() -> ConfigDict:
-    """CLM: a cumulative link model with learned thresholds."""
-    clm = ConfigDict()
+    clm = methods.clm = ConfigDict()  # a cumulative link model with learned thresholds
     clm.first = 0.0  # where the lowest threshold starts
     clm.gap = 2.0  # between thresholds at the start
     # Of the thresholds; None for the same as the rest. Adam moves each by at most about
     # this per step.
     clm.threshold_learning_rate = config_dict.placeholder(float)
-    return clm
 
-
-def _soft_labels() -> ConfigDict:
-    """Soft labels that follow a unimodal distribution."""
-    soft_labels = ConfigDict()
+    soft_labels = methods.soft_labels = ConfigDict()  # by a unimodal distribution
     # binomial, poisson, triangular, beta or geometric; exponential ones are sord's.
     soft_labels.kind = "triangular"
     # Of triangular, what each neighbour gets; of geometric, what all others get.
     soft_labels.alpha = 0.05
-    return soft_labels
 
-
-def _cdw_ce() -> ConfigDict:
-    """CDW-CE: cross-entropy of wrong ranks, weighted by their distance."""
-    cdw_ce = ConfigDict()
+    cdw_ce = methods.cdw_ce = ConfigDict()  # cross-entropy of wrong ranks by distance
     cdw_ce.alpha = 5.0  # power of the distance; the authors': 5 to 7
     cdw_ce.margin = 0.0  # a wrong rank below this probability costs nothing
-    return cdw_ce
 
-
-def _slace() -> ConfigDict:
-    """SLACE: soft labels against accumulated probabilities."""
-    slace = ConfigDict()
+    slace = methods.slace = ConfigDict()  # against accumulated probabilities
     slace.alpha = 1.0  # larger: closer to plain labels
-    return slace
 
-
-def _weighted_kappa() -> ConfigDict:
-    """Weighted kappa: 1 minus it, over a whole batch."""
-    weighted_kappa = ConfigDict()
+    weighted_kappa = methods.weighted_kappa = ConfigDict()  # 1 minus it, of a batch
     weighted_kappa.penalty = "quadratic"  # or linear, in the distance of ranks
     weighted_kappa.log = False  # its logarithm
-    return weighted_kappa
 
-
-def _orcu() -> ConfigDict:
-    """ORCU: soft labels and a barrier that keeps probabilities unimodal."""
-    orcu = ConfigDict()
-    orcu.strength = 3.0  # the authors' t: slope of the barrier where it is violated
-    return orcu
+    orcu = methods.orcu = ConfigDict()  # soft labels, a barrier to a second peak
+    orcu.strength = 3.0  # the authors' t: slope of the violated barrier
 
 
 def _stage(
@@ -612,9 +554,7 @@ def with_absolute_places(config: ConfigDict) -> ConfigDict:
 def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
     """ValueError, with what to do, where a setting makes no sense.
 
-    Args:
-      config: as given.
-      methods: those that the runs of a job use; settings of others are then refused.
+    Settings of methods that are not among `methods`, if any are given, are refused.
     """
     if methods:
         _check_unused_methods(config, methods)
@@ -627,8 +567,8 @@ def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
             "(2, 4) for 8 devices, or ()."
         )
     _check_encoder(config)
-    for name in ("eval_batch_size", "log_steps", "checkpoint_steps"):
-        _check_least(config, f"train.{name}", 1)
+    counts = ("eval_batch_size", "log_steps", "checkpoint_steps")
+    check_range("train", 1, **{name: config.train[name] for name in counts})
 
 
 def _check_unused_methods(config: ConfigDict, methods: Collection[str]) -> None:
@@ -674,15 +614,9 @@ def _check_data(config: ConfigDict) -> None:
     for field, seed in (("seed", config.seed), ("data.seed", data.seed)):
         if not 0 <= seed < 2**32:
             raise ValueError(f"{field} is {seed}; use a number from 0 to 2**32 - 1.")
-    _check_least(config, "data.permute", 0)
-    for name in (
-        "threads",
-        "max_pixels",
-        "num_train",
-        "num_val",
-        "num_test",
-    ):
-        _check_least(config, f"data.{name}", 1)
+    check_range("data", 0, permute=data.permute)
+    counts = ("threads", "max_pixels", "num_train", "num_val", "num_test")
+    check_range("data", 1, **{name: data[name] for name in counts})
     if data.threads > MOST_THREADS:
         raise ValueError(
             f"data.threads is {data.threads}; use {MOST_THREADS} at most, and about "
@@ -710,17 +644,14 @@ def _check_data(config: ConfigDict) -> None:
 
 def _check_encoder(config: ConfigDict) -> None:
     encoder = config.encoder
-    for name, choices in (("batch_norm", BATCH_NORMS), ("kept_dtype", KEPT_DTYPES)):
-        if encoder[name] not in choices:
-            raise ValueError(
-                f"encoder.{name} is {encoder[name]!r}; use one of {', '.join(choices)}."
-            )
+    check_choice("encoder.batch_norm", encoder.batch_norm, BATCH_NORMS)
+    check_choice("encoder.kept_dtype", encoder.kept_dtype, KEPT_DTYPES)
     if encoder.frozen and encoder.trainable_from:
         raise ValueError(
             "encoder.frozen keeps the whole encoder and encoder.trainable_from="
             f"{encoder.trainable_from} only its first parts; set one of them."
         )
-    _check_least(config, "encoder.views", 1)
+    check_range("encoder", 1, views=encoder.views)
     if encoder.views > 1 and not (encoder.frozen or encoder.trainable_from):
         raise ValueError(
             f"encoder.views is {encoder.views}, which counts kept views of images, but "
@@ -729,11 +660,22 @@ def _check_encoder(config: ConfigDict) -> None:
         )
 
 
-def _check_least(config: ConfigDict, name: str, least: int) -> None:
-    group, field = name.split(".")
-    value = config[group][field]
-    if value < least:
-        raise ValueError(f"{name} is {value}; use {least} or more.")
+def check_range(
+    section: str, least: int | float, most: int | float = math.inf, **settings: Any
+) -> None:
+    """ValueError where a setting of that section is not from `least` to `most`."""
+    for name, value in settings.items():
+        if not least <= value <= most:
+            wanted = (
+                f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
+            )
+            raise ValueError(f"{section}.{name} is {value}; use {wanted}.")
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """ValueError where a setting is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
 
 
 def _are_sides(pair: Sequence, *, least: int) -> bool:

@@ -19,21 +19,6 @@ Cell = dict[str, Any]
 HIDDEN = ("ranks", "images")  # the same in all cells; bench.jsonl has them
 
 
-class Timing(NamedTuple):
-    """Seconds per call, over the rounds."""
-
-    median: float
-    low: float  # first quartile
-    high: float  # third quartile
-
-    def cell(self) -> Cell:
-        """The entries of a cell."""
-        return {
-            "milliseconds": self.median * 1e3,
-            "quartiles": [self.low * 1e3, self.high * 1e3],
-        }
-
-
 class Program(NamedTuple):
     """Something to time: a call that waits for its result."""
 
@@ -52,8 +37,11 @@ def compiled(function: Any, *arguments: Any) -> Program:
 
 def interleaved(
     programs: Mapping[str, Program], *, rounds: int, warm_up: int = 2
-) -> dict[str, Timing]:
-    """Times programs in turn, round by round, so that a slow moment hits them all."""
+) -> dict[str, Cell]:
+    """Times programs in turn, round by round, so that a slow moment hits them all.
+
+    Milliseconds per call: the median over the rounds, and the quartiles.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(warm_up + rounds):
         for name, program in programs.items():
@@ -61,10 +49,11 @@ def interleaved(
             program.call()
             if turn >= warm_up:
                 seconds[name].append(time.perf_counter() - start)
-    return {
-        name: Timing(*(float(np.quantile(s, q)) for q in (0.5, 0.25, 0.75)))
-        for name, s in seconds.items()
-    }
+    timings = {}
+    for name, spent in seconds.items():
+        low, median, high = (1e3 * np.quantile(spent, (0.25, 0.5, 0.75))).tolist()
+        timings[name] = {"milliseconds": median, "quartiles": [low, high]}
+    return timings
 
 
 def measure(programs: Mapping[str, Program], common: Cell, rounds: int) -> list[Cell]:
@@ -72,10 +61,11 @@ def measure(programs: Mapping[str, Program], common: Cell, rounds: int) -> list[
     timings = interleaved(programs, rounds=rounds)
     cells = []
     for name, timing in timings.items():
-        cell = common | {"algorithm": name} | timing.cell()
-        cell["samples_per_second"] = common["batch"] / timing.median
+        median = timing["milliseconds"]
+        cell = common | {"algorithm": name} | timing
+        cell["samples_per_second"] = common["batch"] / median * 1e3
         if FLOOR in timings:
-            cell["times_floor"] = timing.median / timings[FLOOR].median
+            cell["times_floor"] = median / timings[FLOOR]["milliseconds"]
         program = programs[name]
         if program.compiled is not None:
             memory = program.compiled.memory_analysis()

@@ -5,9 +5,6 @@ strings operations of Pillow together, comes last.
 
 Everything is a pure function of the image and of the generator's state. Draws do not
 depend on the strengths: changing one strength leaves the other changes as they were.
-
-OpenCV may use several threads for large images. Where many reader threads call these
-functions at once, the program that starts them should call `cv2.setNumThreads(0)`.
 """
 
 import math
@@ -57,13 +54,7 @@ def apply(augment: Augment, image: np.ndarray, rng: np.random.Generator) -> np.n
 
     Smaller only by `random_crop`; see `images.cropped`. The image is never written to,
     and itself returned where nothing changes it.
-
-    Args:
-        augment: Strengths.
-        image: uint8 [height, width, 1 or 3].
-        rng: Source of all randomness; left untouched when everything is off.
     """
-    images.check(image)
     if not augment.is_on:
         return image
     height, width = image.shape[:2]
@@ -98,10 +89,7 @@ def matrix(
     In order: flips, scale, shear, rotation and translation about the centre of the
     image, then perspective. The bottom row is (0, 0, 1) where perspective is off.
 
-    Args:
-        augment: Strengths.
-        rng: Sixteen numbers are drawn, whatever the strengths.
-        size: Height and width of the image.
+    Sixteen numbers are drawn, whatever the strengths; `size` is height and width.
     """
     height, width = size
     draws = rng.random(16)
@@ -240,15 +228,12 @@ def autoaugment(image: np.ndarray, draws: Sequence[float]) -> np.ndarray:
     """The image after a sub-policy of AutoAugment's policy for CIFAR-10.
 
     Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (CVPR 2019),
-    appendix. Each operation has a probability and a magnitude from 0 to 9, spread
-    evenly over the range the paper gives it; where a range has two sides, the side is
-    drawn. As usual, enhancements move by up to 0.9 either way from 1, and lengths are
-    those of images 331 pixels wide, scaled. What is outside of the image is black.
+    appendix. Magnitudes from 0 to 9 are spread evenly over the range the paper gives an
+    operation. As usual, enhancements move by up to 0.9 either way from 1, and lengths
+    are those of images 331 pixels wide, scaled. What is outside of the image is black.
 
-    Args:
-        image: uint8 [height, width, 1 or 3]; never written to.
-        draws: Five numbers from [0, 1): which sub-policy, then for both of its
-            operations whether it is done, and to which side.
+    `draws` are five numbers from [0, 1): which sub-policy, then for both of its
+    operations whether it is done, and to which side.
     """
     which, *rest = draws
     steps = CIFAR10[min(int(which * len(CIFAR10)), len(CIFAR10) - 1)]

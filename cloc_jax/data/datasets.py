@@ -99,10 +99,7 @@ _OWN_FIELDS = {"bin": 1, "csv": "", "fold": 0, "order": (), "group_pattern": ""}
 def load(name: str, settings: Settings, *, prepared: pathlib.Path) -> Dataset:
     """A dataset with its splits; images are prepared where they are not yet.
 
-    Args:
-        name: One of DATASETS.
-        settings: Fields of the data section of a configuration.
-        prepared: Folder that keeps prepared images.
+    `settings` are the fields of the data section of a configuration.
     """
     if name == "synthetic":
         dataset = load_synthetic(**_given(name, load_synthetic, settings))

@@ -54,10 +54,7 @@ class NetworkInput(NamedTuple):
         is repeated to 3 channels; colour becomes 1 channel by luminance (ITU-R 601).
         Of several pages or frames the first is read; colour profiles are ignored.
 
-        Args:
-            data: Contents of the file. ImageError where they are empty, damaged or
-                none.
-            name: Of the file, for messages.
+        ImageError where the data are empty, damaged or none; `name` is for messages.
         """
         try:
             with _open(data) as image:
@@ -88,9 +85,6 @@ class NetworkInput(NamedTuple):
         It has the room for a random crop. Returns the image itself where there is
         nothing to do, so treat the result as read-only. Equalising spreads the
         histogram of grey levels over 0..255, of a colour image that of its luminance.
-
-        Args:
-            image: uint8 [height, width, 1 or 3].
         """
         check(image)
         if self.crop is not None:
@@ -158,9 +152,7 @@ def uncropped(size: tuple[int, int], fraction: float) -> tuple[int, int]:
 def from_array(array: np.ndarray, *, channels: int) -> np.ndarray:
     """An image that is an array already, as a file with these pixels is decoded.
 
-    Args:
-        array: uint8 [height, width] or [height, width, 1, 3 or 4].
-        channels: 1 (grey) or 3 (red, green, blue).
+    `array` is uint8 [height, width] or [height, width, 1, 3 or 4].
     """
     array = np.asarray(array)
     if array.ndim == 3 and array.shape[2] == 1:

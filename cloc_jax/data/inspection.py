@@ -1,9 +1,8 @@
 """What a look at all images of a dataset finds, as plain data.
 
-Nothing here is decided: `launch.py check` says which of it matters. Near-identical
-images have nearly the same perceptual hash (imagehash's `phash`), which survives
-another size, another file format and other brightness or contrast, and not another
-photograph of the same thing.
+Near-identical images have nearly the same perceptual hash (imagehash's `phash`), which
+survives another size, file format, brightness or contrast, and not another photograph
+of the same thing.
 """
 
 import collections
@@ -84,14 +83,8 @@ def inspect(
 ) -> Inspection:
     """Looks at every image of the splits.
 
-    Args:
-        items: All that were listed; their labels count, not those of the splits,
-            which may be changed on purpose.
-        ranks: Their names in order.
-        splits: The images as they come.
-        copies: Ids of identical images, in groups.
-        threads: That decode and hash.
-        advance: Called after each image.
+    The labels of `items` count, not those of the splits, which may be changed on
+    purpose. `copies` are groups of identical images, by id.
     """
     known = {item.id: item for item in items}
     graded = [

@@ -18,13 +18,7 @@ def relabel(
 ) -> tuple[Source, dict[str, list[str]]]:
     """Training data with rules applied, and the ids that each of them changed.
 
-    All rules go by the labels as they came.
-
-    Args:
-        source: Training data.
-        ranks: Names in order.
-        rules: Such as "1>2:0.6": of rank 1, 60% are called 2.
-        seed: Chooses the images.
+    All rules go by the labels as they came. "1>2:0.6": of rank 1, 60% are called 2.
     """
     ids, labels = source.ids, np.asarray(source.labels)
     is_free = np.ones(len(ids), bool)  # not relabelled yet

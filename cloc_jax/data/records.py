@@ -90,11 +90,7 @@ def prepare(
 ) -> Preparation:
     """The prepared images of a listing, made now if they are not there.
 
-    Args:
-        items: What to prepare, in this order.
-        folder: Where, as `home` names it.
-        wanted: What is read of an image later.
-        threads: That decode.
+    `folder` is as `home` names it, `wanted` what is read of an image later.
     """
     sources = [[item.id, _state(item.path), item.row] for item in items]
     text = json.dumps([FORMAT, wanted, sources]).encode()
@@ -117,14 +113,7 @@ def prepare(
 
 
 class Records(Source):
-    """Source over some of the records of a preparation.
-
-    Attributes:
-        ids: Name of each image.
-        labels: Rank of each, int32 [n].
-        paths: File of each, or None where images are not files of their own.
-        contents: Digest of each file.
-    """
+    """Source over some of the records of a preparation."""
 
     def __init__(
         self, preparation: Preparation, items: Sequence[Item], wanted: NetworkInput

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cloc_jax.config import check_choice
+
 MODES = ("natural", "balanced")
 
 
@@ -63,11 +65,9 @@ class RankPairs(Sampler):
     negative. A batch of one rank only is mended by swapping a pair.
 
     `natural` keeps the data's own proportions: each item is seen at most once per
-    epoch, and a remainder, another one in each epoch, is not. That is at most one item
-    per rank (an odd one out), less than a batch at the end, and more only where one
-    rank is so common that some batches would hold nothing else. `balanced` gives each
-    batch the ranks in equal parts, or as many ranks as there are pairs; rare ranks are
-    repeated within the epoch.
+    epoch, and a remainder, another one in each epoch, is not. It is large only where
+    one rank is so common that some batches would hold nothing else. `balanced` gives
+    each batch the ranks in equal parts; rare ones are repeated within the epoch.
     """
 
     def __init__(
@@ -246,8 +246,7 @@ def _take(queue, items, size, rng):
 
 
 def _check(labels, batch_size, mode, ranks):
-    if mode not in MODES:
-        raise ValueError(f"train.sampling is {mode!r}; use one of {', '.join(MODES)}.")
+    check_choice("train.sampling", mode, MODES)
     present, counts = np.unique(labels, return_counts=True)
     names = [repr(ranks[rank]) if len(ranks) else str(rank) for rank in present]
     if len(present) < 2 or counts.min() < 2:

@@ -73,27 +73,15 @@ class Wrapper(Source):
 
 
 class Subset(Source):
-    """Some items of a source, in the given order."""
+    """Some items of a source, in the given order, to be looked at."""
 
     def __init__(self, source: Source, items: Sequence[int] | np.ndarray):
         self._source, self._items = source, [int(i) for i in items]
         self.ids = [source.ids[i] for i in self._items]
         self.labels = np.asarray(source.labels)[self._items]
-        self.paths = source.paths and [source.paths[i] for i in self._items]
-        self.contents = source.contents and [source.contents[i] for i in self._items]
-        self.stamps = source.stamps and [source.stamps[i] for i in self._items]
-        if source.weights is not None:
-            self.weights = source.weights[self._items]
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self._source[self._items[index]]
-
-    def whole(self, index: int) -> np.ndarray:
-        return self._source.whole(self._items[index])
-
-    def original(self) -> Source:
-        before = self._source.original()
-        return self if before is self._source else Subset(before, self._items)
 
 
 class Prepared(Wrapper):

@@ -47,16 +47,9 @@ def divide(
     whole, chosen by a hash of seed and name. The same files give the same splits in
     any listing order, and one more file moves at most a few others.
 
-    Args:
-        items: Sorted by id.
-        ranks: Their names, for notes.
-        merge_val: Put a shipped val into train, then carve a new val from the whole.
-        val_fraction: Share of the groups of each rank that a carved val receives.
-        test_fraction: The same for a carved test.
-        seed: Chooses among carved splits.
-        calibration_fraction: Share of the groups of each rank that calibration takes
-            of what would be train without it; val and test stay as they are.
-        may_lack_ranks: Whether train may have no images of a rank.
+    `merge_val` puts a shipped val into train, then carves a new one from the whole. The
+    fractions are of the groups of each rank; that of calibration is taken of what would
+    be train without it, so that val and test stay as they are.
     """
     notes: list[str] = []
     splits: dict[str, list[Item]] = collections.defaultdict(list)

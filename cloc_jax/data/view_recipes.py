@@ -1,8 +1,5 @@
 """Random views of uint8 images for contrastive and self-supervised methods.
 
-A view is a random resized crop, then a flip, colour jitter, greyscale, a blur and
-solarisation, each with its own probability.
-
 Everything is a pure function of the image and of the generator's state. Every view
 takes the same number of draws, whatever the recipe and the image: changing one strength
 leaves the other changes as they were.
@@ -86,14 +83,9 @@ def apply(
 
     The image is never written to. A grey image skips saturation, hue and greyscale.
 
-    Args:
-        recipe: Strengths and probabilities.
-        image: uint8 [height, width, 1 or 3], at least one pixel.
-        size: Height and width of the view. A side of the crop that shrinks is averaged
-            over areas, a side that grows is interpolated linearly.
-        rng: Source of all randomness; 33 numbers are drawn, whatever the recipe.
+    A side of the crop that shrinks is averaged over areas, one that grows is
+    interpolated linearly. 33 numbers are drawn, whatever the recipe.
     """
-    images.check(image)
     draws = rng.random(CROP_DRAWS + _OTHER_DRAWS).tolist()
     flip, jitter, *strengths, grey, blur, sigma, solarise = draws[CROP_DRAWS:]
 
@@ -128,11 +120,8 @@ def crop(
     The first of ten candidates that fits into the image; if none does, the largest box
     at the centre with an allowed ratio.
 
-    Args:
-        recipe: Areas and ratios.
-        size: Height and width of the image.
-        draws: CROP_DRAWS numbers from [0, 1): area and ratio of each candidate, then
-            the position down and across.
+    `draws` are CROP_DRAWS numbers from [0, 1): area and ratio of each candidate, then
+    the position down and across.
     """
     height, width = size
     *candidates, down, across = draws

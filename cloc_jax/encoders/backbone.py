@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
+from cloc_jax.config import check_choice
 from cloc_jax.encoders import densenet, layers, resnet, vgg
 
 Images = UInt8[Array, "batch height width channels"]
@@ -86,18 +87,13 @@ class Backbone(nnx.Module):
     have no effect, since one configuration has those of all.
 
     Args:
-      architecture: one of ENCODERS.
-      channels: of the images, 1 or 3.
-      rngs: draws the weights.
       widths: of the four layers of small.
       pooling: what VGG16 ends in, see `vgg.make_parts`.
       hidden: width of VGG16's fc6 and fc7; pretrained ones have 4096.
       stride: which convolution of ResNet-50's bottlenecks strides.
-      epsilon: of the batch norms.
-      preprocessing: how pixels are scaled, one of PREPROCESSINGS; small scales them to
-        -1 to 1, in as many channels as the images have.
-      dtype: type of the computation. Parameters, batch statistics and the features are
-        float32 in any case.
+      preprocessing: how pixels are scaled; small scales them to -1 to 1, in as many
+        channels as the images have.
+      dtype: of the computation; parameters, statistics and features are float32.
     """
 
     is_signed = False  # all here end in a ReLU
@@ -124,10 +120,7 @@ class Backbone(nnx.Module):
             ("preprocessing", preprocessing, tuple(PREPROCESSINGS)),
             ("stride", stride, resnet.STRIDES if is_resnet50 else ("3x3",)),
         ):
-            if given not in choices:
-                raise ValueError(
-                    f"encoder.{key} is {given!r}; use one of {', '.join(choices)}."
-                )
+            check_choice(f"encoder.{key}", given, choices)
         make = layers.Make(
             conv=functools.partial(layers.conv, dtype=dtype, rngs=rngs),
             norm=functools.partial(layers.norm, epsilon=epsilon, rngs=rngs),

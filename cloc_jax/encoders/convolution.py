@@ -1,8 +1,7 @@
 """Convolution with gradients as matrix products on CPUs, and as XLA has it elsewhere.
 
 XLA's gradients of a convolution are convolutions whose windows are as large as the
-image or have holes, and on a CPU those are slow, most of all the gradient of a 1x1
-kernel, which is no more than a matrix product. Here a k x k convolution is a sum over
+image or have holes, and on a CPU those are slow. Here a k x k convolution is a sum over
 the k x k places of the window, each a matrix product of a shifted image with one
 [inputs, outputs] slice of the kernel. XLA's convolution is kept where it is good, for
 windows above 1x1 in the forward pass and, with stride 1, for the image's gradient.
@@ -13,8 +12,7 @@ result is float32; all others, convolutions too, it computes in float32. So in b
 all is such products, except windows over few channels.
 
 The platform is that which a program is lowered for, which need not be the one that
-traces it: a step may be compiled, and a trained network exported, for a GPU or a TPU
-on a machine that has none.
+traces it.
 """
 
 import contextlib

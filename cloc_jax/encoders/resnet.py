@@ -7,6 +7,7 @@ from flax import nnx
 
 from cloc_jax.encoders.layers import Activations, Make, Stem
 
+Convolutions = tuple[tuple[int, int, int], ...]  # features, window, stride of each
 STRIDES = ("3x3", "1x1")
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 
@@ -20,20 +21,19 @@ def make_parts(
     in torchvision ("version 1.5"), or "1x1", the first one, as in the paper and Keras.
     Shapes do not show it. ResNet-18 and 34 have no such choice.
     """
-    is_deep = architecture == "resnet50"
     parts: dict[str, nnx.Module] = {"stem": Stem(make)}
     inputs = 64
     for number, count in enumerate(BLOCKS[architecture], 1):
         width = 32 * 2**number
-        blocks: list[Basic | Bottleneck] = []
+        blocks: list[Residual] = []
         for index in range(count):
             step = 2 if number > 1 and index == 0 else 1
-            if is_deep:
-                steps = (step, 1) if stride == "1x1" else (1, step)
-                blocks.append(Bottleneck(inputs, width, steps, make))
-            else:
-                blocks.append(Basic(inputs, width, step, make))
-            inputs = 4 * width if is_deep else width
+            convs: Convolutions = ((width, 3, step), (width, 3, 1))
+            if architecture == "resnet50":
+                first, second = (step, 1) if stride == "1x1" else (1, step)
+                convs = ((width, 1, first), (width, 3, second), (4 * width, 1, 1))
+            blocks.append(Residual(inputs, convs, make))
+            inputs = convs[-1][0]
         parts[f"layer{number}"] = nnx.Sequential(*blocks)
     return parts, inputs
 
@@ -60,7 +60,8 @@ def make_small_parts(
     parts: dict[str, nnx.Module] = {"stem": stem}
     for number, width in enumerate(widths, 1):
         stride = 1 if number == 1 else 2
-        parts[f"layer{number}"] = Basic(inputs, width, stride, make, shortcut)
+        convs = ((width, 3, stride), (width, 3, 1))
+        parts[f"layer{number}"] = Residual(inputs, convs, make, shortcut)
         inputs = width
     return parts, inputs
 
@@ -76,46 +77,29 @@ class Shortcut(nnx.Module):
         return self.norm(self.conv(x))
 
 
-class Basic(nnx.Module):
-    """Two 3x3 convolutions and a shortcut."""
+class Residual(nnx.Module):
+    """Convolutions, each with a batch norm, and a shortcut past all of them."""
 
     def __init__(
         self,
         inputs: int,
-        width: int,
-        stride: int,
+        convs: Convolutions,
         make: Make,
         shortcut: Callable[..., nnx.Module] = Shortcut,
     ):
-        self.conv1 = make.conv(inputs, width, 3, stride=stride)
-        self.norm1 = make.norm(width)
-        self.conv2 = make.conv(width, width, 3)
-        self.norm2 = make.norm(width)
-        changes = stride != 1 or inputs != width
-        self.shortcut = shortcut(inputs, width, stride, make) if changes else None
+        features, self.numbers = inputs, tuple(range(1, len(convs) + 1))
+        for number, (width, window, step) in zip(self.numbers, convs, strict=True):
+            conv = make.conv(features, width, window, stride=step)
+            setattr(self, f"conv{number}", conv)
+            setattr(self, f"norm{number}", make.norm(width))
+            features = width
+        stride = max(step for _, _, step in convs)
+        changes = stride != 1 or inputs != features
+        self.shortcut = shortcut(inputs, features, stride, make) if changes else None
 
     def __call__(self, x: Activations) -> Activations:
-        y = jax.nn.relu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y))
-        return jax.nn.relu(y + (self.shortcut(x) if self.shortcut else x))
-
-
-class Bottleneck(nnx.Module):
-    """A 3x3 convolution between two 1x1, and a shortcut; four times as wide behind."""
-
-    def __init__(self, inputs: int, width: int, strides: tuple[int, int], make: Make):
-        outputs, stride = 4 * width, max(strides)
-        self.conv1 = make.conv(inputs, width, 1, stride=strides[0])
-        self.norm1 = make.norm(width)
-        self.conv2 = make.conv(width, width, 3, stride=strides[1])
-        self.norm2 = make.norm(width)
-        self.conv3 = make.conv(width, outputs, 1)
-        self.norm3 = make.norm(outputs)
-        changes = stride != 1 or inputs != outputs
-        self.shortcut = Shortcut(inputs, outputs, stride, make) if changes else None
-
-    def __call__(self, x: Activations) -> Activations:
-        y = jax.nn.relu(self.norm1(self.conv1(x)))
-        y = jax.nn.relu(self.norm2(self.conv2(y)))
-        y = self.norm3(self.conv3(y))
+        y = x
+        for number in self.numbers:
+            y = jax.nn.relu(y) if number > 1 else y
+            y = getattr(self, f"norm{number}")(getattr(self, f"conv{number}")(y))
         return jax.nn.relu(y + (self.shortcut(x) if self.shortcut else x))

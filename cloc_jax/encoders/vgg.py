@@ -20,12 +20,8 @@ def make_parts(
     nothing is dropped: images are compared by their embeddings, which would then
     differ between two looks at one image.
 
-    Args:
-      make: makes the layers.
-      has_norms: a batch norm after each convolution.
-      pooling: "fc" for fc6 and fc7 behind 7x7 average pooling; "average" for the mean
-        over the image, 512 features, a tenth of the parameters.
-      hidden: width of fc6 and fc7.
+    `pooling` is "fc" for fc6 and fc7 of width `hidden` behind 7x7 average pooling, or
+    "average" for the mean over the image: 512 features, a tenth of the parameters.
     """
     parts: dict[str, nnx.Module] = {}
     inputs = 3

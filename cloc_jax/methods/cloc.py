@@ -24,7 +24,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from cloc_jax import losses
-from cloc_jax.encoders import Encoder
 from cloc_jax.methods import heads, interface
 from cloc_jax.runtime import sharding
 
@@ -57,10 +56,7 @@ def parse(
     """Margins as a person writes them; one entry when the value is shared, else one
     per boundary.
 
-    Args:
-      spec: "learn", "shared", a number, or a list with one entry per boundary.
-      floor: the paper's rho, for every learnable margin that names no floor.
-      start: range of the drawn start values.
+    `floor`, the paper's rho, is for every learnable margin that names none.
     """
     low, high = start
     if not 0 < low < high < math.inf:
@@ -188,14 +184,6 @@ class Margins(nnx.Module):
         return jnp.broadcast_to(values, (self.num_boundaries,))
 
 
-class Contrasted(heads.Network):
-    """A network with margins between its ranks."""
-
-    def __init__(self, encoder: Encoder, head: heads.Head, margins: Margins):
-        super().__init__(encoder, head)
-        self.margins = margins
-
-
 def cloc(
     *,
     num_ranks: int,
@@ -255,18 +243,17 @@ def cloc(
     mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
 
     def init(encoder, rngs):
-        return Contrasted(
-            encoder,
-            heads.Head(encoder.features, num_ranks, head, rngs=rngs),
-            Margins(
-                entries,
-                boundaries,
-                start=margin_start,
-                form=margin_form,
-                budget=margin_budget,
-                rngs=rngs,
-            ),
+        inner = heads.Head(encoder.features, num_ranks, head, rngs=rngs)
+        network = heads.Network(encoder, inner)
+        network.margins = Margins(
+            entries,
+            boundaries,
+            start=margin_start,
+            form=margin_form,
+            budget=margin_budget,
+            rngs=rngs,
         )
+        return network
 
     def loss(model, batch, rngs):
         outputs = model(batch["image"])

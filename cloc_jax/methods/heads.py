@@ -10,9 +10,10 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
+from cloc_jax.config import check_choice, check_range
 from cloc_jax.encoders import Encoder
 from cloc_jax.losses import masks, unit_vectors
-from cloc_jax.methods.interface import Prediction, check_choice, check_range
+from cloc_jax.methods.interface import Prediction
 
 # Images, or what the frozen parts of an encoder made of them.
 Inputs = (

@@ -12,6 +12,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from cloc_jax.config import check_choice, check_range
+
 # Parameter groups by the first names of their paths; see `group_of`.
 ENCODER = ("stem", "layer1", "layer2", "layer3", "layer4", "layer5")
 HEAD = "head"
@@ -84,17 +86,8 @@ class Readout(NamedTuple):
     is_of_embeddings: bool = False
 
 
-def keep(model: nnx.Module, context: Context, rngs: nnx.Rngs) -> None:
-    """Enter a stage with the model as the previous stage left it."""
-
-
-def do_nothing(model: nnx.Module, step: Any, num_steps: int) -> None:
-    """Change nothing after a step."""
-
-
-def no_readouts(model: nnx.Module) -> dict[str, Readout]:
-    """A method without values to read."""
-    return {}
+def do_nothing(model: nnx.Module, *given: Any) -> None:
+    """Leaves a model as it is, before a stage or after a step."""
 
 
 class Verdict(NamedTuple):
@@ -143,7 +136,7 @@ class Stage(NamedTuple):
     views: tuple[View, ...] = (View(),)  # batch["image"] is a tuple if several
     sampler: str = "rank_pairs"  # one of data/samplers.py
     optimizer: Mapping[str, Any] = {}  # settings that differ from config.optimizer
-    enter: Callable = keep  # (model, context, rngs), changes the model in place
+    enter: Callable = do_nothing  # (model, context, rngs), changes the model in place
     # (model, step, num_steps), changes variables that are no Param
     after_step: Callable = do_nothing
     is_scored: bool = True  # False: nothing can be predicted yet
@@ -165,7 +158,7 @@ class Method(NamedTuple):
     # (model, Labelled train, Labelled val) -> Support, e.g. the bank and k of a kNN;
     # None for methods that predict without.
     fit: Callable[..., Support] | None = None
-    readouts: Callable[[nnx.Module], dict[str, Readout]] = no_readouts
+    readouts: Callable[[nnx.Module], dict[str, Readout]] = lambda model: {}
     # Splits whose embeddings `fit` needs; it gets None for the other. Those of all
     # training images after each epoch cost a third of training on them.
     fit_reads: tuple[str, ...] = ("train", "val")
@@ -250,24 +243,6 @@ def freeze(model: nnx.Module, trains: Collection[str]) -> None:
             module.use_running_average = True
         if isinstance(module, nnx.Dropout):
             module.deterministic = True
-
-
-def check_range(
-    section: str, least: int | float, most: int | float = math.inf, **settings: Any
-) -> None:
-    """ValueError where a setting of that section is not from `least` to `most`."""
-    for name, value in settings.items():
-        if not least <= value <= most:
-            wanted = (
-                f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
-            )
-            raise ValueError(f"{section}.{name} is {value}; use {wanted}.")
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """ValueError where a setting is none of its choices."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}.")
 
 
 def check_weights(per: str, given: Any, count: int) -> None:

@@ -6,6 +6,7 @@ full training, learns the ranks; unlike in the released codes its epoch is chose
 validation data.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -45,13 +46,6 @@ class Pretrained(nnx.Module):
 
     def __call__(self, images) -> Float[Array, "batch outputs"]:
         return self.head(self.encoder(images))
-
-
-def contrasted(model: Pretrained, views) -> Float[Array, "batch views dim"]:
-    """Projections of several views, whose batch statistics are of all together."""
-    joined = model.project(jnp.concatenate(views))
-    by_view = joined.reshape(len(views), -1, joined.shape[1])
-    return jnp.swapaxes(by_view, 0, 1)
 
 
 def own_optimizer(
@@ -161,6 +155,35 @@ class Perceptron(nnx.Module):
         return x
 
 
+def contrastive_method(
+    name: str,
+    init: Callable,
+    contrast: Callable,
+    batch_size: int,
+    limits: interface.Limits,
+    *,
+    augment: str,
+    learn: Callable = classify,
+    **training: Any,
+) -> interface.Method:
+    """Pretraining by a contrast of two views of each image.
+
+    `contrast` takes features [batch, view, dim], labels, and by name where; `training`
+    has the arguments of `two_stages`.
+    """
+
+    def loss(model, batch, rngs):
+        # Together, so that batch statistics are of all views.
+        joined = model.project(jnp.concatenate(batch["image"]))
+        by_view = joined.reshape(len(batch["image"]), -1, joined.shape[1])
+        features = jnp.swapaxes(by_view, 0, 1)
+        return contrast(features, batch["label"], where=batch["mask"]), {}
+
+    views = (interface.View(augment=augment),) * 2
+    stages = two_stages(name, loss, learn, batch_size, limits, views=views, **training)
+    return interface.Method(init, stages, heads.features, predict, takes_weights=True)
+
+
 def simclr(
     *,
     num_ranks: int,
@@ -169,10 +192,7 @@ def simclr(
     temperature: float,
     width: int,
     hidden: int,
-    augment: str,
-    downstream: str,
-    pretrain: Mapping[str, Any],
-    probe: Mapping[str, Any],
+    **training: Any,
 ) -> interface.Method:
     """Two views of an image are to be alike, and views of other images not.
 
@@ -192,15 +212,10 @@ def simclr(
         projection = Perceptron(widths, has_norms=True, use_bias=False, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
-    def loss(model, batch, rngs):
-        features = contrasted(model, batch["image"])
-        value = losses.nt_xent(features, temperature=temperature, where=batch["mask"])
-        return value, {}
+    def contrast(features, labels, where):
+        return losses.nt_xent(features, temperature=temperature, where=where)
 
-    given = (batch_size, limits, downstream, pretrain, probe)
-    views = (interface.View(augment=augment),) * 2
-    stages = two_stages("simclr", loss, classify, *given, views=views)
-    return interface.Method(init, stages, heads.features, predict, takes_weights=True)
+    return contrastive_method("simclr", init, contrast, batch_size, limits, **training)
 
 
 def supcon(
@@ -211,15 +226,12 @@ def supcon(
     temperature: float,
     base_temperature: float,
     width: int,
-    augment: str,
-    downstream: str,
-    pretrain: Mapping[str, Any],
-    probe: Mapping[str, Any],
+    **training: Any,
 ) -> interface.Method:
     """All views of images of one rank are to be alike (Khosla et al., "Supervised
     Contrastive Learning", NeurIPS 2020)."""
-    temperatures = {"temperature": temperature, "base_temperature": base_temperature}
-    interface.check_range("method.supcon", 0.001, **temperatures)
+    interface.check_range("method.supcon", 0.001, temperature=temperature)
+    interface.check_range("method.supcon", 0.001, base_temperature=base_temperature)
     interface.check_range("method.supcon", 1, width=width)
 
     def init(encoder, rngs):
@@ -227,20 +239,10 @@ def supcon(
         projection = Perceptron(widths, has_norms=False, rngs=rngs)
         return Pretrained(encoder, projection, num_ranks, rngs=rngs)
 
-    def loss(model, batch, rngs):
-        value = losses.supcon(
-            contrasted(model, batch["image"]),
-            batch["label"],
-            temperature=temperature,
-            base_temperature=base_temperature,
-            where=batch["mask"],
-        )
-        return value, {}
-
-    given = (batch_size, limits, downstream, pretrain, probe)
-    views = (interface.View(augment=augment),) * 2
-    stages = two_stages("supcon", loss, classify, *given, views=views)
-    return interface.Method(init, stages, heads.features, predict, takes_weights=True)
+    contrast = functools.partial(
+        losses.supcon, temperature=temperature, base_temperature=base_temperature
+    )
+    return contrastive_method("supcon", init, contrast, batch_size, limits, **training)
 
 
 def rnc(
@@ -249,10 +251,7 @@ def rnc(
     batch_size: int,
     limits: interface.Limits,
     temperature: float,
-    augment: str,
-    downstream: str,
-    pretrain: Mapping[str, Any],
-    probe: Mapping[str, Any],
+    **training: Any,
 ) -> interface.Method:
     """Of two images the one nearer in rank is to be nearer in embedding.
 
@@ -267,15 +266,6 @@ def rnc(
 
     def init(encoder, rngs):
         return Pretrained(encoder, None, 1, rngs=rngs)
-
-    def contrast(model, batch, rngs):
-        value = losses.rnc(
-            contrasted(model, batch["image"]),
-            batch["label"],
-            temperature=temperature,
-            where=batch["mask"],
-        )
-        return value, {}
 
     def regress(model, batch, rngs):
         value = model(batch["image"])[:, 0]
@@ -292,15 +282,8 @@ def rnc(
         value = np.asarray(model.head(jnp.asarray(val.embeddings)))[:, 0]
         return fitted_predictions.fit_scale(value, val.labels, num_ranks)
 
-    given = (batch_size, limits, downstream, pretrain, probe)
-    views = (interface.View(augment=augment),) * 2
-    stages = two_stages("rnc", contrast, regress, *given, views=views)
-    return interface.Method(
-        init,
-        stages,
-        heads.features,
-        predict,
-        fit,
-        fit_reads=("val",),
-        takes_weights=True,
+    contrast = functools.partial(losses.rnc, temperature=temperature)
+    method = contrastive_method(
+        "rnc", init, contrast, batch_size, limits, learn=regress, **training
     )
+    return method._replace(predict=predict, fit=fit, fit_reads=("val",))

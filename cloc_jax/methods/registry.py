@@ -4,61 +4,39 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloc_jax.methods.cloc import cloc
-from cloc_jax.methods.dino import dino
-from cloc_jax.methods.gol import gol
+from cloc_jax.methods import cloc, dino, gol, logit_methods, mwr, poe, pretraining
 from cloc_jax.methods.interface import Method
-from cloc_jax.methods.logit_methods import (
-    cdw_ce,
-    ce,
-    clm,
-    coral,
-    corn,
-    orcnn,
-    orcu,
-    slace,
-    soft_labels,
-    sord,
-    squared_emd,
-    weighted_kappa,
-)
-from cloc_jax.methods.mwr import mwr
-from cloc_jax.methods.poe import poe
-from cloc_jax.methods.pretraining import rnc, simclr, supcon
 
 METHODS: dict[str, Callable[..., Method]] = {
-    "cloc": cloc,
-    "ce": ce,
-    "orcnn": orcnn,
-    "poe": poe,
-    "gol": gol,
-    "mwr": mwr,
-    "rnc": rnc,
-    "simclr": simclr,
-    "supcon": supcon,
-    "dino": dino,
-    "coral": coral,
-    "corn": corn,
-    "sord": sord,
-    "clm": clm,
-    "soft_labels": soft_labels,
-    "cdw_ce": cdw_ce,
-    "squared_emd": squared_emd,
-    "slace": slace,
-    "weighted_kappa": weighted_kappa,
-    "orcu": orcu,
+    "cloc": cloc.cloc,
+    "ce": logit_methods.ce,
+    "orcnn": logit_methods.orcnn,
+    "poe": poe.poe,
+    "gol": gol.gol,
+    "mwr": mwr.mwr,
+    "rnc": pretraining.rnc,
+    "simclr": pretraining.simclr,
+    "supcon": pretraining.supcon,
+    "dino": dino.dino,
+    "coral": logit_methods.coral,
+    "corn": logit_methods.corn,
+    "sord": logit_methods.sord,
+    "clm": logit_methods.clm,
+    "soft_labels": logit_methods.soft_labels,
+    "cdw_ce": logit_methods.cdw_ce,
+    "squared_emd": logit_methods.squared_emd,
+    "slace": logit_methods.slace,
+    "weighted_kappa": logit_methods.weighted_kappa,
+    "orcu": logit_methods.orcu,
 }
 
 
 def build(name: str, settings: Mapping[str, Any], shared: Mapping[str, Any]) -> Method:
     """The method called `name`.
 
-    Args:
-      name: one of METHODS.
-      settings: its own, as `config.method.<name>` has them.
-      shared: what methods may ask for by naming it in their signature: num_ranks, mesh,
-        head (HeadOptions), limits (Limits), batch_size, is_encoder_frozen,
-        boundary_weights (one number per boundary, or none for all alike).
+    `settings` are as `config.method.<name>` has them. `shared` is what methods may ask
+    for by naming it in their signature: num_ranks, mesh, head, limits, batch_size,
+    is_encoder_frozen, boundary_weights (one number per boundary, or none).
     """
     if name not in METHODS:
         raise ValueError(

@@ -176,9 +176,7 @@ class ScalarLog:
     Written at once: tensorboardX's own writer works in a thread, whose errors, such as
     a full disk, nobody would see, and which then lets the program wait forever.
 
-    Args:
-      folder: where they are; made when the first values are written.
-      first_step: what earlier files have from this step on is not shown.
+    What earlier files have from `first_step` on is not shown.
     """
 
     def __init__(self, folder: pathlib.Path, first_step: int):

@@ -136,13 +136,10 @@ def keep_memory() -> bool:
     """Makes glibc keep freed memory; whether it does now.
 
     XLA allocates the temporaries of a step on a CPU anew in every step. By default
-    glibc takes such blocks from the kernel and returns them at once, so that a large
-    part of a step is the kernel clearing fresh pages. Kept, they are used again; the
-    process's memory then stays as large as it ever was.
-
-    Has to be called before libraries start threads, each of which may get an arena of
-    its own. Nothing happens on other C libraries, where the user set the allocator up
-    by GLIBC_TUNABLES or MALLOC_…_, or with CLOC_KEEP_MEMORY=0.
+    glibc returns such blocks to the kernel at once, which then clears fresh pages for a
+    large part of a step. Has to be called before libraries start threads, each of which
+    may get an arena of its own. What the user set by GLIBC_TUNABLES, MALLOC_…_ or
+    CLOC_KEEP_MEMORY=0 holds.
     """
     by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
         name.startswith("MALLOC_") for name in os.environ

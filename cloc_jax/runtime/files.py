@@ -183,11 +183,9 @@ def read_sealed(
 ) -> dict[str, Any]:
     """What `write_sealed` wrote; Damaged where it is missing or not as it was written.
 
-    Args:
-      path: of the file.
-      remedy: a sentence that says what can be done about a damaged one.
-      fields: that it must have, and their types, as `from_plain` knows them.
-      owner: whose it must be; None for anybody's.
+    `remedy` is a sentence that says what can be done about a damaged one, `fields`
+    those that it must have, with their types, and `owner` whose it must be; None for
+    anybody.
     """
     try:
         return check_fields(unsealed(read_regular(path), owner), fields)
@@ -248,14 +246,9 @@ def from_plain(kind: type[T], plain: Any, name: str = "") -> T:
     Fields that are missing get their defaults; unknown ones are ignored, so that a file
     may hold more than its reader needs.
 
-    Args:
-      kind: a dataclass whose fields are annotated with plain types, other dataclasses,
-        `list[…]`, `tuple[…, ...]`, `dict[str, …]` and unions with None of these.
-      plain: as read from JSON.
-      name: of the value, for messages.
-
-    Raises:
-      ValueError: naming the field whose value is not as annotated.
+    Its fields are annotated with plain types, other dataclasses, `list[…]`, `tuple[…,
+    ...]`, `dict[str, …]` and unions with None of these. ValueError names the field
+    whose value is not as annotated.
     """
     given = _checked(plain, Mapping, "an object", name or kind.__name__)
     values = {}
@@ -360,11 +353,8 @@ def read_regular(path: str | os.PathLike) -> bytes:
     """The content of a file, whatever its name may stand for.
 
     A named pipe waits for a writer that may never come, a device may never end, and
-    both can carry the name of an image or a table.
-
-    Raises:
-      NotRegularError: it is no regular file, or larger than READ_LIMIT.
-      OSError: it cannot be opened.
+    both can carry the name of an image or a table. Those, and what is larger than
+    READ_LIMIT, are a NotRegularError.
     """
     status = check_regular(path)
     if status.st_size > READ_LIMIT:

@@ -3,10 +3,8 @@
 The mesh has one axis, "data", along which the batch is split; parameters are copied to
 every device. Or it has a second one, "shard": the batch is split along both, parameters
 along "shard" where one of their axes divides, which saves memory and costs
-communication (as in FSDP, or, with several along "data", hybrid sharding: within a
-host, say, whose devices talk fast, and copied from host to host). In any case a step
-computes what one device would: losses and batch statistics are those of the whole
-batch.
+communication (as in FSDP, or, with several along "data", hybrid sharding). In any case
+a step computes what one device would, of the whole batch.
 """
 
 import math

@@ -1,1 +1,1 @@
-"""Many runs of one experiment: sweep, executors, choice."""
+"""Many runs of one experiment: sweep, executors."""

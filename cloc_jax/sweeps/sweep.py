@@ -1,9 +1,8 @@
 """Sweeps: one experiment with several settings and seeds, and one summary of them.
 
-Every run of a sweep is a run folder like any other, so it can be evaluated, reported
-and used to predict. Runs that are finished are never repeated: the same command goes on
-where it was interrupted. The summary has means over seeds and folds, as JSON, CSV and a
-table.
+Every run of a sweep is a run folder like any other. Runs that are finished are never
+repeated: the same command goes on where it was interrupted. The summary has means over
+seeds and folds, as JSON, CSV and a table.
 """
 
 import contextlib
@@ -26,19 +25,23 @@ from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder, changed_images
 from cloc_jax.scoring import results
 from cloc_jax.scoring.results import Spread, Summary, SummaryCell, SummaryRun
-from cloc_jax.sweeps import choice, executors
+from cloc_jax.sweeps import executors
 from cloc_jax.sweeps.executors import Options, Plan
 
 SEED, FOLD = "seed", "data.fold"
 LOCAL = Options()
 LISTED = "sweep.json"
 # What lies beside runs; the last are of `tables`, which are there without any run.
-BESIDE = {"trunk", executors.COMMANDS, "summaries", "tables.md"}
+NOT_RUNS = {"trunk", executors.COMMANDS, "summaries", "tables.md"}
 # What the weights decide: filled in by whoever loads them.
 RESOLVED = ("stride", "epsilon", "preprocessing")
 SCORES = ("accuracy", "mae", "qwk")
+# What settings can be chosen by: more is better, or less.
+MORE = ("accuracy", "qwk", "one_off_accuracy", "minimum_sensitivity", "gmsec")
+LESS = ("mae", "macro_mae", "max_mae", "nll", "rps")
+RATES = ("error", "crossing")  # of a critical boundary, as "error 1|2"; less is better
 # In the summary and to choose by, not printed.
-MORE_SCORES = tuple(s for s in choice.MORE + choice.LESS if s not in SCORES)
+MORE_SCORES = tuple(s for s in MORE + LESS if s not in SCORES)
 Scores = dict[str, float | None]
 
 
@@ -61,26 +64,22 @@ def sweep(
 ) -> Summary:
     """Trains every setting with every seed and writes a summary.
 
-    Args:
-      config: what all runs have in common.
-      folder: of the sweep; each run has its own below it.
-      settings: what is compared.
-      seeds: runs per setting, with seeds from config.seed on.
-      folds: of the dataset, as "all" or "0,3", each with every seed; "" for the
-        configured one alone.
-      options: where and how the runs are trained.
-      choose: a score of the validation data by which settings are ranked; the summary
-        then says nothing of the test data, and the best one becomes a configuration.
+    Settings have `seeds` runs each, from config.seed on, on each of the `folds`: "all"
+    or "0,3"; "" for the configured one alone. With `choose`, a score of the validation
+    data, settings are ranked by it; the summary then says nothing of the test data, and
+    the best one becomes a configuration.
     """
     if choose:
-        choice.check(choose, settings, config.data.critical)
-    chosen = folds_of(config.data.name, folds)
-    plans = plan_runs(config, settings, seeds=seeds, folds=chosen)
+        check_choice(choose, settings, config.data.critical)
+    numbers = folds_of(config.data.name, folds)
+    plans = plan_runs(config, settings, seeds=seeds, folds=numbers)
     train_runs(plans, folder, options)
-    found = summarize(folder, plans, is_choosing=bool(choose))
+    found, more = summarize(folder, plans, is_choosing=bool(choose)), {}
     if choose:
-        found = choice.rank(found, choose)
-    more = choice.to_json(found.cells[0], choose) if choose else {}
+        found = rank_cells(found, choose)
+        best = found.cells[0]
+        chosen = {"settings": best.settings, "val": files.to_plain(best.val[choose])}
+        more = {"choose": choose, "chosen": chosen}
     files.write_sealed(folder / "summary.json", found.to_json() | more)
     _write_csv(folder / "summary.csv", found)
     _show(found, choose)
@@ -100,14 +99,7 @@ def plan_runs(
     seeds: int,
     folds: Sequence[int] = (),
 ) -> list[Plan]:
-    """Every setting with every fold and seed, all of them checked.
-
-    Args:
-      config: what all runs have in common; seeds count from its own.
-      settings: what is compared.
-      seeds: runs per setting and fold.
-      folds: of the dataset; () for the configured one.
-    """
+    """Every setting with every fold and seed, all of them checked."""
     plans = []
     repeats = itertools.product(
         settings, list(folds) or [-1], range(config.seed, config.seed + seeds)
@@ -240,12 +232,8 @@ def train_runs(
 ) -> dict[str, str]:
     """Trains and scores the runs that are not finished; why some could not be, by name.
 
-    Args:
-      plans: the runs.
-      folder: each run has its own below it.
-      options: where and how.
-      is_open: whether the folder may hold further runs than these, and it is no error
-        that none of these could be trained.
+    With `is_open` the folder may hold further runs than these, and it is no error that
+    none of these could be trained.
     """
     executors.check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]
@@ -300,7 +288,7 @@ def list_runs(
             )
     elif folder.exists():
         there = {p.name for p in folder.iterdir() if not files.is_part(p)}
-        if there - BESIDE and there.isdisjoint(names):
+        if there - NOT_RUNS and there.isdisjoint(names):
             raise FileExistsError(
                 f"{folder} holds files that are not a sweep; give another --run folder."
             )
@@ -350,10 +338,7 @@ def summarize(
 ) -> Summary:
     """Mean and standard deviation over seeds and folds for each combination.
 
-    Args:
-      folder: of the runs.
-      plans: the runs.
-      is_choosing: leaves the test data out.
+    Leaves the test data out with `is_choosing`.
     """
     groups: dict[str, list[Plan]] = {}
     for plan in plans:
@@ -434,6 +419,43 @@ def _show(summary: Summary, choose: str) -> None:
         found = [str(scores.get(name, "")) for name in columns]
         table.add_row(describe(cell.settings), str(len(cell.runs)), *found)
     console.print(table)
+
+
+# --- the choice, by the validation data alone ---
+
+
+def check_choice(choose: str, settings: Sequence[Any], critical: Sequence[str]) -> None:
+    """ValueError where there is nothing to choose from, or by."""
+    rates = [f"{rate} {name}" for rate in RATES for name in critical]
+    known = (*MORE, *LESS, *rates)
+    if choose not in known:
+        raise ValueError(f"--choose is {choose!r}; use one of {', '.join(known)}.")
+    if len(settings) < 2:
+        raise ValueError(
+            f"--choose={choose} needs several settings to choose from; add --vary."
+        )
+
+
+def rank_cells(summary: Summary, choose: str) -> Summary:
+    """The summary with its cells from best to worst.
+
+    Settings of which a run is missing come last and are never chosen; of two that are
+    equal the first one given comes first.
+    """
+    means: list[tuple[float, SummaryCell]] = []
+    for cell in summary.cells:
+        score = cell.val.get(choose)
+        if not cell.unfinished and score and score.mean is not None:
+            means.append((score.mean, cell))
+    if not means:
+        raise ValueError(
+            f"no setting has all its runs finished with a validation {choose}, so none "
+            "was chosen; the same command goes on with the others."
+        )
+    is_less_better = choose.split()[0] in LESS + RATES
+    means.sort(key=lambda pair: pair[0] if is_less_better else -pair[0])
+    ranked = [cell for _, cell in means]
+    return Summary(ranked + [cell for cell in summary.cells if cell not in ranked])
 
 
 def _write_choice(

@@ -19,21 +19,16 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.config import canonical, check_settings, from_canonical
+from cloc_jax.config import canonical, check_choice, check_settings, from_canonical
 from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
 from cloc_jax.data.source import Draw, KeptFeatures, Prepared, Source, augmented
-from cloc_jax.methods.interface import check_choice, check_weights
+from cloc_jax.methods.interface import check_weights
 from cloc_jax.runtime import environment, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.training import (
-    encoder,
-    fit,
-    kept_features,
-    optimizer,
-)
+from cloc_jax.training import encoder, fit, kept_features, optimizer
 from cloc_jax.training.encoder import augmentation
 
 DIGITS = 16  # of a digest that a run keeps: 64 bits

@@ -188,11 +188,6 @@ class TimeEstimate:
         """Waits for the step while it is timed; nothing once the estimate is told.
 
         It is told after a few steps, or where the first epoch ends before evaluation.
-
-        Args:
-            carry: What the step returned.
-            began: When it began to wait for its batch, by the clock.
-            is_last: Whether it ends an epoch.
         """
         if self._is_told:
             return

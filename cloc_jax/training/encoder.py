@@ -18,21 +18,12 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
-from cloc_jax.config import (
-    canonical,
-    from_canonical,
-    with_absolute_places,
-)
+from cloc_jax.config import canonical, from_canonical, with_absolute_places
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
 from cloc_jax.encoders.weights import filling, weight_files
-from cloc_jax.runtime import (
-    checkpoint,
-    environment,
-    processes,
-    sharding,
-)
+from cloc_jax.runtime import checkpoint, environment, processes, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import kept_features
@@ -306,7 +297,7 @@ def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> 
                 "crop": data.crop,
                 "equalize": data.equalize,
                 "channels": data.channels,
-                **({"random_crop": cut} if cut else {}),
+                "random_crop": cut,
             },
             augment=augmentation(config),
             views=config.encoder.views if name == "train" else 1,

@@ -109,17 +109,13 @@ def fit(
     """Trains all stages of a method.
 
     Args:
-      method: `methods.build` makes it.
       splits: "train" and "val"; images, or features that `method.init` was made for.
-      settings: of batches and the optimizer.
       create: the model as it starts, such as `lambda: method.init(encoder, rngs)`.
       ranks: their names from lowest to highest.
       mesh: the devices; by default the first one.
       views: of each stage, how its views of a training item are drawn; by default the
         item as it is.
       stage_samplers: the batches of each stage; by default those of `samplers_of`.
-      callbacks: what else happens meanwhile.
-      resume: the checkpoint to go on from.
 
     Raises:
       NonFinite: where the loss or a gradient is not finite.
@@ -215,8 +211,6 @@ class StageFit:
     """One stage of training, from its start or from a checkpoint within it.
 
     Attributes:
-      stage: what is trained.
-      sampler: its batches.
       step: steps of the stage that are done.
       carry: the model and all else that steps change.
       best: the model of the best epoch so far.

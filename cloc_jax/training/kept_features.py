@@ -93,11 +93,8 @@ class FeatureStore:
 class Trunk:
     """The first parts of an encoder with their weights, applied in evaluation mode.
 
-    Args:
-      encoder: the module, of which nothing from `until` on is used.
-      until: the part that its output enters; None for the features at the end.
-      dtype: of the output.
-      settings: what else decides the output, as plain data.
+    Nothing of the encoder from the part `until` on is used; None is its end. `settings`
+    are what else decides the output, as plain data.
     """
 
     def __init__(
@@ -112,9 +109,8 @@ class Trunk:
         graph, self.state = checkpoint.split_model(encoder)
         self.graph = graph
         self.mesh, self._mesh = mesh, sharding.own_mesh(mesh)
-        # Stores that were made when all was float32 keep their mark.
-        decides = {} if dtype == "float32" else {"kept_dtype": dtype}
-        self.mark = _mark({"until": until, **decides, **settings}, self.state)[:16]
+        decides = {"until": until, "kept_dtype": dtype, **settings}
+        self.mark = _mark(decides, self.state)[:16]
 
         def apply(state, images):
             model = checkpoint.evaluating(graph, state)
@@ -181,11 +177,8 @@ def derive(
 ) -> KeptFeatures:
     """The activations of a source, from the store in `folder` or computed into it.
 
-    Args:
-      name: the split's, for the progress bar.
-      preparation: how the source's images are prepared, as plain data.
-      augment: how views beyond the first are drawn.
-      views: how many views of each image; the first is clean.
+    The first of the views is clean. `preparation` says how images are prepared, as
+    plain data; `name` is the split's, for the progress bar.
     """
     features = []
     for view in range(views):

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from cloc_jax.methods.interface import check_choice, check_range, group_of
+from cloc_jax.config import check_choice, check_range
+from cloc_jax.methods import group_of
 
 FROZEN = "frozen"
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
@@ -26,13 +27,9 @@ def build(
 ) -> optax.GradientTransformation:
     """Optimizer of a stage: groups in `trains` move, all others stay to the bit.
 
-    Args:
-      trains: parameter group -> settings that differ from those given here.
-      steps_per_epoch: of the stage, for its schedules.
-      epochs: of the stage, at most.
-      clip_norm: largest norm of the gradient of all that is trained; 0 for any.
-      clip_per_tensor: let `clip_norm` hold for each array alone.
-      settings: of `_one`.
+    `trains` has settings by parameter group that differ from those given here, which
+    are of `_one`. `clip_norm` is the largest norm of the gradient of all that is
+    trained, or of each array with `clip_per_tensor`; 0 for any. `epochs` is at most.
     """
     total = steps_per_epoch * epochs
     transforms = {

@@ -22,15 +22,9 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     """Trains all stages of a run, from the start or from its newest good checkpoint.
 
     Further runs of one process reuse what they have in common with the last ones:
-    datasets, kept features and compiled programs.
-
-    Args:
-      config: every setting.
-      folder: where the run is kept; the caller holds it.
-      resume: whether the folder may hold the run already.
-
-    Returns:
-      False where the run was finished already, which leaves it as it is.
+    datasets, kept features and compiled programs. The caller holds the folder, which
+    may have the run already with `resume`. False where it was finished, and is left as
+    it is.
     """
     # First the images: nobody should download weights and then have none.
     dataset = build_dataset(config)

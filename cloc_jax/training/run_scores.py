@@ -12,11 +12,7 @@ from cloc_jax.data.splits import CALIBRATION
 from cloc_jax.methods import Prediction
 from cloc_jax.runtime import environment, files, processes
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import (
-    intervals,
-    metrics,
-    predictions,
-)
+from cloc_jax.scoring import intervals, metrics, predictions
 from cloc_jax.scoring.results import (
     Intervals,
     OrderScore,

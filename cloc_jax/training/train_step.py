@@ -48,14 +48,7 @@ class Carry(NamedTuple):
 class Program:
     """The compiled functions of a stage.
 
-    Args:
-      graph: of the model.
-      stage: what is trained and how.
-      optimizer: of the stage.
-      mesh: the devices.
-      num_steps: of the stage, at most.
-      model: its arrays, or their shapes.
-      batch: one batch, or its shapes.
+    It has `num_steps` at most. Shapes may stand for the model's arrays and the batch.
     """
 
     def __init__(
@@ -156,12 +149,8 @@ def program(
 ) -> Program:
     """The program of a stage, compiled anew only where an earlier one differs.
 
-    Args:
-      settings: of the optimizer, as `config.optimizer` has them.
-      steps_per_epoch: of schedules; where there are none, any number of training
-        items is the same program.
-      model: its arrays.
-      batch: one batch.
+    `settings` of the optimizer are as `config.optimizer` has them. Where there are no
+    schedules, any number of steps per epoch is the same program.
     """
     merged = dict(settings) | dict(stage.optimizer)
     epochs = stage.stop.max_epochs

@@ -10,7 +10,7 @@ from cloc_jax.cli.studies import combinations
 from cloc_jax.config import load_config
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
-from cloc_jax.sweeps import choice, sweep
+from cloc_jax.sweeps import sweep
 from cloc_jax.sweeps.sweep import plan_runs
 
 VARY = ["method.name=ce;sord", "optimizer.learning_rate=0.001;0.01"]
@@ -108,7 +108,7 @@ def test_a_setting_with_a_run_missing_is_not_chosen(played):
     (played / "name=sord,learning_rate=0.001,seed=1" / "metrics.json").unlink()
     plans = plan_runs(tiny(), combinations(VARY), seeds=2)
     found = sweep.summarize(played, plans, is_choosing=True)
-    ranked = choice.rank(found, "accuracy").cells
+    ranked = sweep.rank_cells(found, "accuracy").cells
     assert ranked[0].settings["method.name"] == "ce" and ranked[-1].unfinished
 
 

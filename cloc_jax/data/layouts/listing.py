@@ -84,10 +84,7 @@ def root_folder(
 ) -> pathlib.Path:
     """The folder data.root names, or an error that says what it should be.
 
-    Args:
-        root: As given.
-        wanted: What it should be, in words.
-        needed: Files and folders that it must hold.
+    That is `wanted`, in words, and holds the files and folders that are `needed`.
     """
     path = pathlib.Path(root).expanduser()
     missing = [name for name in needed if not os.path.exists(path / name)]

@@ -34,10 +34,8 @@ LESIONS = ("0_N", "1_PB", "2_UDH", "3_FEA", "4_ADH", "5_DCIS", "6_IC")
 def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Listing:
     """KOA: `kneeKL224/{train,val,test}/{0,1,2,3,4}/<patient><L or R>.png`.
 
-    Args:
-        root: The folder with the three splits.
-        group_pattern: Finds the patient in a file name: its digits; the letter is the
-            side. So both knees of a patient are one group.
+    The patient is the digits of a file name; the letter is the side. So both knees of
+    a patient are one group.
     """
     wanted = "the folder kneeKL224, which holds train, val and test with 0 to 4 in each"
     root = root_folder(root, wanted, [f"train/{grade}" for grade in GRADES])
@@ -210,10 +208,6 @@ def scan_clap2015(root: str | pathlib.Path, *, bin: int = 1) -> Listing:
 
     A line has an image, its mean apparent age and the deviation. Faces are expected to
     be aligned. The class is floor(age / bin), counted over bins that occur.
-
-    Args:
-        root: The folder with the lists.
-        bin: Years per class, 1 to 5.
     """
     if bin not in range(1, 6):
         raise ValueError(f"data.bin is {bin}; use one of 1, 2, 3, 4, 5.")

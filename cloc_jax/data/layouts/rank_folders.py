@@ -41,12 +41,7 @@ def scan(
 ) -> Listing:
     """Lists the images below root; ValueError where they make no graded dataset.
 
-    Args:
-        root: The folder, in one of the two layouts.
-        order: Names of the rank folders, lowest first. Without it, folders must be
-            numbers or start with one.
-        group_pattern: Regular expression that finds the patient or subject in a file
-            name.
+    Without an `order` of their names, folders must be numbers or start with one.
     """
     root = root_folder(root, WANTED)
     folders, notes = _split_folders(root)
@@ -142,11 +137,8 @@ def order_ranks(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Rank names, lowest first, and notes on how that was settled.
 
-    Args:
-        names: The different names found.
-        order: All of them from lowest to highest, or () to go by their numbers.
-        what: What carries a name, "folder" or "label", for messages.
-        where: Where the names were found, for messages.
+    `order` has all of them, or is () to go by their numbers. `what` carries a name, a
+    folder or a label, and `where` they were found is for messages.
     """
     ranks, notes = tuple(str(name) for name in order), []
     if not ranks:

@@ -67,9 +67,7 @@ def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
     A row is one line with one cell per column; ValueError for any other, which a quote
     or separator too many may have joined or cut.
 
-    Args:
-        path: The file.
-        columns: Their names, where the first line does not have them.
+    `columns` are their names, where the first line does not have them.
     """
     try:
         text = files.read_regular(path).decode("utf-8-sig")
@@ -120,14 +118,9 @@ def scan(
 ) -> Listing:
     """Lists the images a table names.
 
-    Args:
-        root: Folder that the paths in the table start from; "" for the table's own.
-        csv: The table: a path, or one below root.
-        columns: Names of the columns path, label, split and group; "" for a usual one.
-        order: Labels from lowest to highest. Without it they must be numbers or start
-            with one.
-        group_pattern: Finds the patient or subject in file names, where no column has
-            it.
+    `csv` is a path, or one below root. Paths in the table start from root; "" for the
+    table's own folder. A column that is not named is looked for by its usual names.
+    Labels without an order must be numbers or start with one.
     """
     path = pathlib.Path(csv).expanduser()
     if not os.path.lexists(path) and str(root):

@@ -34,11 +34,8 @@ def fetch(
     A file in the cache is checked and used without any request. A transfer that broke
     or brought other bytes leaves nothing behind that would be used later.
 
-    Args:
-      name: such as timm/resnet50.tv_in1k.
-      cache: the folder that keeps downloaded files, below `hub`.
-      endpoint: the hub; HF_ENDPOINT or huggingface.co by default. HF_TOKEN is sent to
-        it where it is set, and never to where it redirects.
+    Files lie below `hub` in the cache. HF_ENDPOINT or huggingface.co is the default;
+    HF_TOKEN is sent there where it is set, and never to where it redirects.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)

@@ -41,11 +41,9 @@ def load(
 ) -> Weights:
     """Weights by torchvision's names, with the metadata an encoder needs.
 
-    Args:
-      source: a file (see `weight_files`), or else a name on the Hugging Face hub such
-        as timm/resnet50.tv_in1k.
-      architecture: the one wanted; weights of another are an error. None takes any.
-      preprocessing: how pixels were scaled, for files that do not tell.
+    `source` is a file (see `weight_files`), or else a name on the Hugging Face hub such
+    as timm/resnet50.tv_in1k. Weights of another architecture are an error; None takes
+    any. `preprocessing` is for files that do not tell how pixels were scaled.
     """
     path = pathlib.Path(source).expanduser()
     # owner/name could be a path with a mistake in it as well: it is one if it ends
@@ -98,11 +96,8 @@ def canonical(
     What the metadata leave open is as in torchvision: the stride in the 3x3
     convolution, "imagenet_rgb". The result's metadata says what was taken.
 
-    Args:
-      tensors: by the names in the file.
-      metadata: what the file says about itself; keys as in Weights.
-      architecture: the one wanted, if that is known; another one is an error.
-      preprocessing: in place of what the file says.
+    Another architecture than the one wanted is an error; `preprocessing` goes before
+    what the file says.
     """
     named = names.from_timm(tensors)
     for name, tensor in named.items():
