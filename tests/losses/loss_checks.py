@@ -155,7 +155,7 @@ def check_padding(loss, batch):
     size = loss.size(batch)
     places = [0, 2, 2, size]
     where = np.insert(np.ones(size, bool), places, False)
-    for garbage in (1e30, -3e4, np.nan):
+    for garbage in (1e30, -3e4, np.inf, np.nan):
         padded = dict(batch)
         for name, array in loss.rows(batch).items():
             junk = garbage if array.dtype == np.float32 else 10**6

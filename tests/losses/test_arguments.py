@@ -2,6 +2,7 @@
 any scale and under any transformation."""
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,8 @@ import test_probabilistic
 from jax.sharding import PartitionSpec as P
 from loss_checks import QUICKLY
 
-from cloc_jax.losses import mmnp, poe_terms, slace
+from cloc_jax import losses
+from cloc_jax.losses import gol_terms, mmnp, poe_terms, slace
 from cloc_jax.runtime import sharding
 
 FORMS = ("dense", "sorted", "blockwise")
@@ -38,28 +40,13 @@ def some_batch(size, seed=0):
     return z.astype(np.float32), y, rng.uniform(0.1, 0.4, 4).astype(np.float32)
 
 
-def mmnp_oracle(z, y, m):
-    """Value and gradients of the mean over triplets, by a loop in float64."""
-    hinges, slopes = test_multi_margin.anchor_loop(z, y, m)
-    triplets = max(np.multiply(*test_multi_margin.counts(y)).sum(), 1)
-    length = np.linalg.norm(z.astype(np.float64), axis=1, keepdims=True)
-    unit = z / length
-    by_unit = (slopes + slopes.T) @ unit
-    along = (by_unit * unit).sum(1, keepdims=True)
-    side = y[:, None] <= np.arange(len(m))
-    across = side[:, None] != side[None]
-    by_margin = (slopes[..., None] * across).sum((0, 1))
-    by_z = (by_unit - along * unit) / length
-    return hinges.sum() / triplets, by_z / triplets, by_margin / triplets
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)
 def test_mmnp_takes_labels_of_any_type(size, form):
     if size > 300 and form == "dense":
         form = "auto"  # dense takes gigabytes
     z, y, m = some_batch(size)
-    want, want_z, want_m = mmnp_oracle(z, y, m)
+    want, want_z, want_m = test_multi_margin.oracle(z, y, m)
     loss = functools.partial(mmnp, algorithm=form)
     results = jax.jit(jax.value_and_grad(loss, (0, 2)), compiler_options=QUICKLY)
     for kind in types(size)[: 1 if size == 130 else None]:
@@ -243,7 +230,7 @@ def results_of(name, loss, *arguments):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_under_transformations(form, kind, transforms):
     z, y, m = some_batch(40)
-    want = mmnp_oracle(z, y, m)[:2]
+    want = test_multi_margin.oracle(z, y, m)[:2]
     if kind == "JAX":
         y, m = jnp.asarray(y), jnp.asarray(m)
     loss = functools.partial(mmnp, labels=y, margins=m, algorithm=form)
@@ -264,7 +251,7 @@ def test_every_form_under_transformations(form, kind, transforms):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_under_transformations_over_devices(form):
     z, y, m = some_batch(32)
-    want = mmnp_oracle(z, y, m)
+    want = test_multi_margin.oracle(z, y, m)
     share = P("data"), P("data"), P()
     shard_map = functools.partial(
         jax.shard_map, mesh=sharding.make_mesh(DEVICES), in_specs=share
@@ -341,24 +328,10 @@ def test_gradients_without_replication_checks_are_those_of_the_sum(form):
         )
 
     for got in unreplicated(own, z, y, m):
-        assert_results(got, mmnp_oracle(z, y, m), "")
+        assert_results(got, test_multi_margin.oracle(z, y, m), "")
 
 
 # --- values that embeddings and padding may have ---
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("junk", [np.nan, np.inf, 1e30])
-def test_padding_may_hold_anything(form, junk):
-    z, y, m = some_batch(40)
-    where = np.arange(40) % 4 > 0
-    loss = functools.partial(mmnp, algorithm=form)
-    loss = jax.jit(jax.value_and_grad(loss, (0, 2)), compiler_options=QUICKLY)
-    want = loss(np.where(where[:, None], z, 0), np.where(where, y, 0), m, where=where)
-    padded = np.where(where[:, None], z, np.float32(junk))
-    got = loss(padded, np.where(where, y, -7), m, where=where)
-    assert np.isfinite(got[0]) and np.abs(got[1][0]).max() > 0
-    jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +342,7 @@ def test_only_directions_count_at_any_scale(form):
     scales = [1e-30, 1e-18, 1e-13, 1e-4, 1e4, 1e12, 1e19, 1e30]
     batches = [some_batch(12, seed) for seed in range(120)]
     z, y, m = map(np.stack, zip(*batches, strict=True))
-    oracle = (mmnp_oracle(*batch) for batch in batches)
+    oracle = (test_multi_margin.oracle(*batch) for batch in batches)
     want, gradient, _ = map(np.stack, zip(*oracle, strict=True))
     loss = jax.vmap(jax.value_and_grad(functools.partial(mmnp, algorithm=form)))
     loss = jax.jit(loss, compiler_options=QUICKLY)
@@ -385,11 +358,7 @@ def test_only_directions_count_at_any_scale(form):
     assert count > 0.98 * len(scales) * len(y)
 
 
-@pytest.mark.parametrize("form", ("auto", *FORMS))
-def test_an_empty_batch_gives_0(form):
-    z, y, m = some_batch(0)
-    value, gradient = jax.value_and_grad(mmnp, 2)(z, y, m, algorithm=form)
-    assert value == 0 and not gradient.any()
+# --- what is refused ---
 
 
 def test_labels_that_are_no_ranks_are_refused_or_nan():
@@ -401,5 +370,38 @@ def test_labels_that_are_no_ranks_are_refused_or_nan():
         assert np.isnan(value) and np.isnan(gradient).any()
         where = (labels >= 0) & (labels <= 4)
         assert np.isfinite(jax.jit(mmnp)(z, labels, m, where=where))
-    with pytest.raises(ValueError, match="3 margins and labels from 0 to 4"):
-        mmnp(z, y, m[:3])
+
+
+Z, Y, M = some_batch(20)
+CROPS = {"student_temperature": 0.1, "teacher_temperature": 0.04}
+GOL = {"margin": 0.25, "tau": 1}
+GAUSSIANS = np.zeros((20, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    "loss, given, options, message",
+    [
+        (mmnp, (Z, Y, M[:3]), {}, "3 margins and labels from 0 to 4"),
+        (mmnp, (Z, Y, M), {"reduction": "sum"}, "reduction 'sum' is unknown"),
+        (mmnp, (Z, Y, M), {"algorithm": "fast"}, "'fast' is unknown; .*'sorted'"),
+        (mmnp, (Z, Y[:3], M), {}, r"labels of shape \(3,\)"),
+        (mmnp, (Z, Y, np.eye(2)), {}, r"margins of shape \(2, 2\)"),
+        (losses.soft_labels, (3, "cubed"), {}, "cubed"),
+        (losses.weighted_kappa, (Z, Y), {"penalty": "cubed"}, "cubed"),
+        (
+            poe_terms,
+            (Z[None], GAUSSIANS, GAUSSIANS, Y),
+            {"margin": 2.0, "distance": "geodesic"},
+            "geodesic",
+        ),
+        (losses.cumulative_link, (Z[:, 0], M[:0], Y), {}, "at least one"),
+        (losses.dino, (Z[:8], Z[:16], Z[:1]), CROPS | {"crops": 1}, "crops"),
+        (losses.dino, (Z, Z[:16], Z[:1]), CROPS | {"crops": 3}, "crops"),
+        (gol_terms, (Z, Z[:1], Y, Y, Y), GOL | {"num_ranks": 5}, "at least two"),
+        (gol_terms, (Z, Z[:5], Y, Y, Y), GOL | {"num_ranks": 1}, "at least two"),
+    ],
+)
+def test_refused(loss, given, options, message):
+    # Unwrapped: in tests a shape checker stands before the function.
+    with pytest.raises((ValueError, KeyError), match=message):
+        inspect.unwrap(loss)(*given, **options)

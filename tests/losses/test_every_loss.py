@@ -5,6 +5,7 @@ import functools
 import loss_checks
 import pytest
 import test_contrastive
+import test_multi_margin
 import test_ordinal_heads
 import test_ordinal_softmax
 import test_probabilistic
@@ -20,6 +21,10 @@ def named(module):
 
 
 CASES = {
+    **{
+        f"mmnp {form}": (loss, test_multi_margin.named_batch)
+        for form, loss in test_multi_margin.LOSSES.items()
+    },
     **named(test_contrastive),
     **named(test_ordinal_heads),
     **named(test_ordinal_softmax),
