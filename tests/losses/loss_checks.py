@@ -188,6 +188,20 @@ def check_devices(loss, batch):
     assert_close(loss(batch | spread, where), want, 2e-6)
 
 
+def check_label_types(loss, batch, kinds):
+    """The results of whole numbers of types that wrap around."""
+    with jax.enable_x64():
+        want = loss(batch)
+        for kind in kinds:
+            # Of gol the pairs too, where a type can count them.
+            of_kind = {
+                name: batch[name].astype(kind)
+                for name in loss.constants
+                if batch[name].max() <= np.iinfo(kind).max
+            }
+            assert_close(loss(batch | of_kind), want, 1e-12)
+
+
 def check_bfloat16(loss, batch):
     """Computed in float32: as with the same values in float32."""
     half = cast(batch, jnp.bfloat16)

@@ -369,8 +369,8 @@ LOSSES = {
 }
 
 
-def named_batch():
-    z, y, _ = batch(size=8)
+def named_batch(size=8):
+    z, y, _ = batch(size=size)
     margins = np.linspace(0.2, 0.8, 7)  # for a rank of each of them too
     return {"embeddings": np.array(z), "labels": np.array(y), "margins": margins}
 
