@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 
@@ -24,21 +23,10 @@ TINY = [
 ]
 
 
-def launch(*arguments, cwd, script="launch.py", file_bytes=0, **environment):
-    """The finished process of `python launch.py arguments`.
-
-    With `file_bytes`, files cannot grow beyond: a disk that is full.
-    """
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-
-    return _run(
-        [str(ROOT / script), *arguments],
-        cwd,
-        {"XLA_FLAGS": QUICK} | environment,
-        preexec_fn=limit if file_bytes else None,
-    )
+def launch(*arguments, cwd, script="launch.py", seconds=300, **environment):
+    """The finished process of `python launch.py arguments`."""
+    words = [str(ROOT / script), *arguments]
+    return _run(words, cwd, {"XLA_FLAGS": QUICK} | environment, seconds)
 
 
 def launched(*arguments, **options):
@@ -63,13 +51,12 @@ def run_code(code, *arguments, cwd=ROOT, **environment):
     return _run(["-c", code, *arguments], cwd, environment)
 
 
-def _run(words, cwd, environment, **options):
+def _run(words, cwd, environment, seconds=300):
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
-        **options,
+        timeout=seconds,
     )

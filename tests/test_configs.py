@@ -3,14 +3,12 @@
 import importlib
 import json
 import math
-import pathlib
 import re
 
 import numpy as np
 import pytest
 from flax import nnx
 
-from cloc_jax import config as schema_module
 from cloc_jax.config import (
     AUGMENT_LIMITS,
     CONFIGS,
@@ -108,50 +106,6 @@ def test_an_official_recipe_builds_its_method_on_drawn_data(name):
     create = encoder.Creator(encoder.resolve(config), method)
     shapes = nnx.state(nnx.eval_shape(create.random), nnx.Param)
     assert sum(np.prod(p.shape) for p in nnx.to_flat_state(shapes).leaves) > 10_000_000
-
-
-def rates(name):
-    """Learning rates of a recipe's stages."""
-    config = config_of("official", name)
-    method = assembly.build_method(config, 5, sharding.make_mesh(1))
-    return [
-        dict(config.optimizer.to_dict() | dict(s.optimizer))["learning_rate"]
-        for s in method.stages
-    ]
-
-
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("orcnn", [5e-4]),
-        ("poe", [1e-4]),
-        ("gol", [1e-4]),
-        ("mwr", [1e-4]),
-        ("rnc", [0.5, 0.2]),
-        ("simclr", [4.8, 1.6]),  # batch 4096
-        ("supcon", [0.5, 10.0]),
-        ("dino", [0.06, 0.002]),  # batch 512
-    ],
-)
-def test_official_rates_are_those_of_the_authors_batch(name, expected):
-    assert rates(name) == pytest.approx(expected)
-
-
-def test_every_field_of_base_has_its_comment():
-    """On its line or on the one before; a stage's settings are the optimizer's."""
-    text = pathlib.Path(schema_module.__file__).read_text()
-    lines = text.partition("# --- what several files")[0].splitlines()
-    fields = re.compile(r"    (?!stage\.)\w+\.(\w+\.)*\w+ = (?P<value>.*)")
-    bare = [
-        line.strip()
-        for before, line in zip(lines, lines[1:], strict=False)
-        if (field := fields.fullmatch(line))
-        and not re.match(r"ConfigDict\(|_\w+\(", field["value"])
-        and ".pretrain." not in line
-        and "#" not in line
-        and not before.strip().startswith("#")
-    ]
-    assert bare == []
 
 
 @pytest.mark.parametrize("name", [*NAMES, "official"])

@@ -1,12 +1,10 @@
 """Programs from shapes alone are those of the run; the job compiles and reads them."""
 
 import json
-import subprocess
-import sys
 
 import jax
 import pytest
-from launching import TINY, launched
+from launching import TINY, launched, run_code
 from tiny_runs import stage_parts, tiny
 
 from cloc_jax.bench import compiled_programs
@@ -119,8 +117,5 @@ sharding.mesh_of(devices, (1, 512))
 @pytest.mark.tpu_compile
 def test_several_slices_of_tpus():
     pytest.importorskip("libtpu", reason="the optional extra `compile-tpu`")
-    process = subprocess.run(
-        [sys.executable, "-c", SLICES], capture_output=True, text=True
-    )
-    last = process.stderr.strip().splitlines()[-1]
+    last = run_code(SLICES).stderr.strip().splitlines()[-1]
     assert "(1, 512), but the devices are 2 slices; its first number must" in last

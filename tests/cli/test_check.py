@@ -1,7 +1,6 @@
 """The check of a dataset: what it finds, what it leaves alone, and its exit code."""
 
 import json
-import os
 import pathlib
 import shutil
 
@@ -12,9 +11,7 @@ from PIL import Image
 from cloc_jax.cli import check, main
 from cloc_jax.data.drawn_knees import Knees
 from cloc_jax.runtime import files
-from configs import folder, idrid, quickstart, retinamnist
-
-SHARED = pathlib.Path(os.environ.get("CLOC_SHARED") or "missing") / "data"
+from configs import folder, quickstart
 
 
 @pytest.fixture(autouse=True)
@@ -149,43 +146,3 @@ def test_what_the_command_says(tmp_path, monkeypatch, capsys):
     assert "In several splits, identical: 1 group" in said
     assert "000_a.png (train, 0) = 900_a.png (test, 1)" in said
     assert (tmp_path / "runs" / "folder-check" / "check.json").exists()
-
-
-IDRID = {  # (split, number, grade) of both
-    (("train", "021", "1"), ("train", "391", "2")),
-    (("train", "028", "4"), ("train", "327", "3")),
-    (("train", "045", "2"), ("train", "333", "2")),
-    (("train", "073", "2"), ("train", "375", "2")),
-    (("train", "079", "1"), ("train", "279", "1")),
-    (("train", "118", "0"), ("test", "064", "3")),
-}
-
-
-def idrid_config():
-    config = idrid.get_config()
-    config.data.root = str(SHARED / "idrid" / "B. Disease Grading")
-    config.data.size = (64, 64)
-    return config
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (SHARED / "idrid").exists(), reason="needs CLOC_SHARED")
-def test_check_of_idrid(tmp_path):
-    code, found = checked(idrid_config(), tmp_path)
-    pairs = {
-        tuple((i["split"], i["id"][-7:-4], i["rank"]) for i in group["images"])
-        for group in found["identical"]
-    }
-    assert code == 1 and pairs == IDRID
-    assert found["near_identical"] == []
-    assert "IDRiD_118.jpg (train, 0) = IDRiD_064.jpg (test, 3)" in found["findings"][0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (SHARED / "medmnist").exists(), reason="needs CLOC_SHARED")
-def test_retinamnist_has_pairs_of_one_eye_and_nothing_that_matters(tmp_path):
-    config = retinamnist.get_config()
-    config.data.root = str(SHARED / "medmnist" / "retinamnist.npz")
-    code, found = checked(config, tmp_path)
-    assert code == 0 and found["identical"] == []
-    assert len(found["near_identical"]) == 21

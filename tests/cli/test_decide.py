@@ -193,16 +193,6 @@ def test_runs_that_cannot_be_decided_on(tmp_path):
         decide.decide(calm, max_missed=[0.05])
 
 
-def test_cut_predictions_leave_no_decision(run):
-    path = run.path / predictions.NAME
-    lines = path.read_bytes().splitlines(keepends=True)
-    for cut in (b"".join(lines)[:9999], b"".join(lines[:99])):  # also between two rows
-        path.write_bytes(cut)
-        with pytest.raises(ValueError, match="predictions.csv is damaged.*evaluate"):
-            decide.decide(run, max_missed=[0.05])
-    assert not run.decision.exists()
-
-
 def test_launch_decides_without_jax(run, tmp_path):
     trace, variables = stand_ins(tmp_path / "without", "jax", "sklearn", "cv2")
     words = ["--run=run", "--boundary=1|2", "--max-missed=0.05"]

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import shutil
 import signal
@@ -24,7 +23,6 @@ from cloc_jax.scoring import predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import read_results
-from cloc_jax.training import run_scores
 
 
 @pytest.fixture(scope="module")
@@ -176,34 +174,12 @@ def test_a_damaged_model_predicts_nothing(finished, tmp_path, capsys):
     assert not output.exists()
 
 
-def test_two_writers(finished, place):
-    with RunFolder(finished[0]).held("train"):
-        process = launch("decide", "--run=whole", "--max-missed=0.1", cwd=place)
-    assert process.returncode == 2
-    assert f"process {os.getpid()} on" in process.stderr
-    assert "(train) has been writing into it since 20" in process.stderr
-
-
 def test_a_closed_output(tmp_path):
     command = f'"{sys.executable}" "{ROOT / "launch.py"}" decide --run=nowhere >&-'
     process = subprocess.run(
         command, shell=True, cwd=tmp_path, capture_output=True, text=True
     )
     assert "Traceback" not in process.stderr and process.returncode == 2
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_sentence_and_the_run_goes_on(finished, place):
-    whole, parts, limit = finished[0], place / "full", 60_000
-    command = [*TINY, f"--run={parts.name}"]
-    process = launch(*command, cwd=place, file_bytes=limit)
-    assert process.returncode == 2, process.stdout
-    assert process.stderr.startswith("error: ") and "File too large" in process.stderr
-    assert len(process.stderr.splitlines()) == 1
-    launched(*command, "--resume", cwd=place)
-    assert history(parts) == history(whole)
-    name = "predictions.csv"
-    assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_a_damaged_configuration_is_refused(finished, tmp_path, capsys):
@@ -326,15 +302,6 @@ def test_own_folder_of_images(place):
     assert set(metrics["final"]) == {"val", "test"}
 
 
-def test_kept_triplets_are_of_boundaries_that_have_triplets():
-    embeddings = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
-    labels = np.array([0] * 6 + [1] * 6, np.int32)
-    margins = {"0|1": 0.5, "1|2": 0.5, "2|3": 0.5}
-    shares = run_scores._kept_triplets(embeddings, labels, margins)
-    assert 0 < shares["0|1"] < 1
-    assert shares["1|2"] is None and shares["2|3"] is None
-
-
 # One of two CPU devices is late; XLA alone gives up after 60 s.
 LATE = """
 import time
@@ -359,21 +326,8 @@ print("total", jax.jit(total)(ones, ones, none, ones))
 
 
 @pytest.mark.slow
-def test_a_device_may_wait_for_the_other():
-    # Devices that launch.py makes, and those that were asked for; both at once, since
-    # they only wait.
-    given = ["", "--xla_force_host_platform_device_count=2"]
-    waiting = [
-        subprocess.Popen(
-            [sys.executable, "-c", LATE],
-            cwd=ROOT,
-            env=os.environ | {"XLA_FLAGS": flags},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for flags in given
-    ]
-    for process in waiting:
-        said, problem = process.communicate(timeout=300)
-        assert "total 6.0" in said, problem[-2000:]
+@pytest.mark.parametrize("flags", ["", "--xla_force_host_platform_device_count=2"])
+def test_a_device_may_wait_for_the_other(flags):
+    """Devices that launch.py makes, and those that were asked for."""
+    process = run_code(LATE, XLA_FLAGS=flags)
+    assert "total 6.0" in process.stdout, process.stderr[-2000:]

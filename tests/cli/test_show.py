@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from launching import TINY, launch
+from launching import TINY
 from PIL import Image
 from tiny_runs import tiny
 
-from cloc_jax.cli import show
+from cloc_jax.cli import main, show
 from cloc_jax.data.source import Source
 from cloc_jax.report.figures import style
 from cloc_jax.training import encoder
@@ -116,12 +116,13 @@ def test_no_weights_are_needed(drawn, tmp_path, monkeypatch):
     assert drawn
 
 
-def test_through_launch(tmp_path):
-    process = launch("show", *TINY, cwd=tmp_path)
-    assert process.returncode == 0 and process.stderr == "", process.stderr
-    assert "drawn knees, stored nowhere" in process.stdout
-    assert "train  48 images" in process.stdout
-    assert "runs/quickstart-show/images.png" in process.stdout
+def test_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["show", *TINY]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "drawn knees, stored nowhere" in said.out
+    assert "train  48 images" in said.out
+    assert "runs/quickstart-show/images.png" in said.out
     with Image.open(tmp_path / "runs/quickstart-show/images.png") as image:
         assert image.format == "PNG" and min(image.size) > 800
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]

@@ -3,8 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-import threadpoolctl
-from sklearn import linear_model, metrics, pipeline, preprocessing
+from sklearn import metrics
 
 from cloc_jax.data import drawn_knees
 
@@ -100,27 +99,3 @@ def test_severity_alone_changes_a_knee_gradually():
     assert (np.diff(change) > 0).all()
     # Pose, exposure and noise stay, or hardly a pixel would.
     assert (knee(1.0) == healthy).mean() > 0.5
-
-
-@pytest.fixture(scope="module")
-def drawn():
-    knees = drawn_knees.Knees(3000)
-    return np.stack([knees[i][..., 0] for i in range(3000)]), knees.labels
-
-
-@pytest.mark.parametrize("seen", ["mean", "pixels"])
-def test_no_linear_reading(drawn, seen):
-    images, labels = drawn
-    if seen == "mean":
-        features = images.mean(axis=(1, 2))[:, None]
-    else:
-        blocks = images.reshape(-1, 16, 4, 16, 4)
-        features = blocks.mean(axis=(2, 4)).reshape(len(images), 256)
-    for strength in (0.01, 0.1, 1.0):
-        reader = pipeline.make_pipeline(
-            preprocessing.StandardScaler(),
-            linear_model.LogisticRegression(C=strength, max_iter=500, tol=1e-3),
-        )
-        with threadpoolctl.threadpool_limits(1):  # threads wait longer than they work
-            reader.fit(features[:2000], labels[:2000])
-        assert kappa(labels[2000:], reader.predict(features[2000:])) < 0.6

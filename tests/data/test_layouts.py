@@ -35,22 +35,6 @@ def reasons(listing):
 # --- what each of them is ---
 
 
-@pytest.mark.parametrize("name", [*SCANS, "retinamnist"])
-def test_ids_are_unique_sorted_and_lead_to_the_file(tmp_path, name):
-    root = miniatures.MINIATURES[name](tmp_path)
-    before = sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
-    scan = SCANS.get(name, official.scan_retinamnist)
-    listing = scan(root)
-    ids = [item.id for item in listing.items]
-    assert ids == sorted(set(ids)) and ids
-    for item in listing.items:
-        assert item.path.is_file()
-        assert item.row or item.path == root / item.id
-        assert 0 <= item.label < len(listing.ranks)
-    assert scan(root) == listing
-    assert sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*")) == before
-
-
 def test_koa(tmp_path):
     listing = official.scan_koa(miniatures.koa(tmp_path))
     assert listing.ranks == ("0", "1", "2", "3", "4")

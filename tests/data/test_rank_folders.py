@@ -86,22 +86,6 @@ def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     assert not said(result, "carved")
 
 
-@pytest.mark.parametrize(
-    "shipped, expected",
-    [
-        ({"test": (5, 5)}, [[45, 27], [5, 3], [5, 5]]),
-        ({"val": (5, 6)}, [[42, 25], [5, 6], [8, 5]]),
-    ],
-)
-def test_what_is_missing_is_carved(tmp_path, shipped, expected):
-    sizes = {"train": (50, 30)} | shipped
-    shape = {f"{s}/{rank}": sizes[s][rank] for s in sizes for rank in (0, 1)}
-    result = scan(make(tmp_path, shape))
-    assert counts(result) == expected
-    for split in ("val", "test"):
-        assert said(result, f"{split} was carved") == (split not in shipped)
-
-
 def test_a_test_without_grades_is_not_used(tmp_path):
     result = scan(make(tmp_path, {"train/0": 20, "train/1": 20, "test": 7, "val": 0}))
     assert said(result, "Skipped: 7 outside the rank folders, such as test/000.png")
@@ -172,6 +156,7 @@ def test_names_that_are_no_ranks(names, order, message):
 # --- refusals ---
 
 TWO = {"0": 4, "1": 4}
+SHIPPED = {f"{split}/{rank}": 1 for split in SPLITS for rank in "01"}
 ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
 
 
@@ -189,6 +174,11 @@ ONE_WITHOUT = {"train/0": 4, "train/1": 4, "train/2": 4, "test/3": 2}
         (TWO, "", {"group_pattern": "^([a-z]*)"}, "finds nothing in 8"),
         (TWO, "", {"val_fraction": 0.0}, "data.val_fraction=.*a number above 0"),
         (TWO, "", {"val_fraction": 0.5, "test_fraction": 0.5}, "leave nothing to"),
+        (SHIPPED, "", {"calibration_fraction": 0.5}, "or go without data.calibration_"),
+        *(
+            (TWO, "", {"calibration_fraction": share}, "data.calibration_fraction=")
+            for share in (-0.1, float("nan"))
+        ),
         ({"0": 1, "1": 1}, "", {}, "too few images to carve test .*at least 3 groups"),
     ],
 )

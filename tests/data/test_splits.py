@@ -40,21 +40,6 @@ def ids(some, division, split):
     return [some[i].id for i in division.indices[split]]
 
 
-@pytest.mark.parametrize(
-    "parts, fraction, message",
-    [
-        (("val", "test"), 0.0, "no training images, only test, val"),
-        (("train", "val", "test"), 0.5, "or go without data.calibration_fraction"),
-        (("train",), -0.1, "data.calibration_fraction="),
-        (("train",), float("nan"), "data.calibration_fraction="),
-    ],
-)
-def test_refusals(parts, fraction, message):
-    some = items(9, split=lambda i: parts[i // 3 % len(parts)])
-    with pytest.raises(ValueError, match=message):
-        divide(some, calibration_fraction=fraction)
-
-
 # --- calibration ---
 
 

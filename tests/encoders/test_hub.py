@@ -2,14 +2,12 @@
 
 import hashlib
 import http.server
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
+from launching import run_code
 
 from cloc_jax.encoders.weights import download
 
@@ -140,7 +138,7 @@ def test_the_token_goes_to_the_hub_only(server, tmp_path, monkeypatch):
     assert dict(server.requests) == {RESOLVE: "Bearer secret", STORE: None}
 
 
-def test_late_import_and_one_line(server, tmp_path):
+def test_late_import_and_one_line(server, tmp_path, monkeypatch):
     code = """
 import pathlib, sys
 from cloc_jax.encoders.weights import download, filling
@@ -149,13 +147,9 @@ print(download.fetch(sys.argv[1], cache=pathlib.Path(sys.argv[2])).stat().st_siz
 from huggingface_hub import constants
 assert constants.HF_HUB_DISABLE_TELEMETRY and constants.HF_HUB_DISABLE_XET
 """
-    unset = {k: v for k, v in os.environ.items() if k not in download.SETTINGS}
-    process = subprocess.run(
-        [sys.executable, "-c", code, NAME, str(tmp_path)],
-        env=unset | {"HF_ENDPOINT": server.address},
-        capture_output=True,
-        text=True,
-    )
+    for variable in download.SETTINGS:
+        monkeypatch.delenv(variable)
+    process = run_code(code, NAME, tmp_path, HF_ENDPOINT=server.address)
     said = f"  downloading {server.address}{RESOLVE}, once, into {tmp_path / 'hub'}\n"
     said += f"{len(CONTENT)}\n"
     assert (process.stdout, process.stderr) == (said, "")

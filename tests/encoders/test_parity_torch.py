@@ -223,10 +223,10 @@ NETWORKS = {
 @pytest.mark.parametrize(
     "name, train",
     [
-        ("resnet18", True),
+        pytest.param("resnet18", True, marks=pytest.mark.slow),  # as in a step
         pytest.param("resnet34", False, marks=pytest.mark.slow),
         ("resnet50", False),
-        ("vgg16", False),
+        pytest.param("vgg16", False, marks=pytest.mark.slow),
         ("vgg16_bn", True),
         pytest.param("densenet121", False, marks=pytest.mark.slow),
     ],

@@ -155,7 +155,7 @@ def check_padding(loss, batch):
     size = loss.size(batch)
     places = [0, 2, 2, size]
     where = np.insert(np.ones(size, bool), places, False)
-    for garbage in (1e30, -3e4, np.nan):
+    for garbage in (1e30, -3e4, np.inf, np.nan):
         padded = dict(batch)
         for name, array in loss.rows(batch).items():
             junk = garbage if array.dtype == np.float32 else 10**6
@@ -186,6 +186,20 @@ def check_devices(loss, batch):
     where = jax.device_put(where, NamedSharding(mesh, P("data")))
     assert all(len(a.sharding.device_set) == 8 for a in spread.values())
     assert_close(loss(batch | spread, where), want, 2e-6)
+
+
+def check_label_types(loss, batch, kinds):
+    """The results of whole numbers of types that wrap around."""
+    with jax.enable_x64():
+        want = loss(batch)
+        for kind in kinds:
+            # Of gol the pairs too, where a type can count them.
+            of_kind = {
+                name: batch[name].astype(kind)
+                for name in loss.constants
+                if batch[name].max() <= np.iinfo(kind).max
+            }
+            assert_close(loss(batch | of_kind), want, 1e-12)
 
 
 def check_bfloat16(loss, batch):

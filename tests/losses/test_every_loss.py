@@ -5,6 +5,8 @@ import functools
 import loss_checks
 import pytest
 import test_contrastive
+import test_geometry
+import test_multi_margin
 import test_ordinal_heads
 import test_ordinal_softmax
 import test_probabilistic
@@ -20,6 +22,10 @@ def named(module):
 
 
 CASES = {
+    **{
+        f"mmnp {form}": (loss, test_multi_margin.named_batch)
+        for form, loss in test_multi_margin.LOSSES.items()
+    },
     **named(test_contrastive),
     **named(test_ordinal_heads),
     **named(test_ordinal_softmax),
@@ -47,3 +53,19 @@ def test_degenerate_batches_are_finite(name, kind):
 def test_batches(name, check):
     loss, batch = CASES[name]
     getattr(loss_checks, f"check_{check}")(loss, batch())
+
+
+LABELLED = {
+    name: case for name, case in CASES.items() if name not in ("nt_xent", "dino")
+}
+LABELLED["gol"] = (
+    test_geometry.LOSSES[1],
+    functools.partial(test_geometry.batch, pairs=300),
+)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labels_of_any_type(name):
+    loss, batch = LABELLED[name]
+    kinds = ("int8",) if "mmnp" in name else ("int8", "uint8")  # long to compile
+    loss_checks.check_label_types(loss, batch(size=130), kinds)

@@ -249,12 +249,6 @@ def test_bfloat16():
     loss_checks.check_bfloat16(LOSSES[1], batch())
 
 
-@pytest.mark.parametrize("ranks, points", [(1, 5), (5, 1)])
-def test_one_rank_or_one_point_is_refused(ranks, points):
-    with pytest.raises(ValueError, match="at least two"):
-        terms(arrays(batch(points=points)), ranks=ranks)
-
-
 # --- distances ---
 
 RNG = np.random.default_rng(0)

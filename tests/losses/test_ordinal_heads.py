@@ -188,8 +188,3 @@ def test_equal_thresholds_are_an_infinite_loss_of_the_rank_between_only():
     value, gradients = LINK(b | {"labels": np.int32([0, 2])})
     assert np.isfinite(value)
     assert all(np.isfinite(g).all() for g in gradients.values())
-
-
-def test_no_threshold_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
-        cumulative_link(jnp.zeros(2), jnp.zeros(0), jnp.zeros(2, jnp.int32))

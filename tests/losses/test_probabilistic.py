@@ -168,8 +168,3 @@ def test_gaussians_that_nearly_agree_have_a_distance(distance):
         doubles = {k: np.float64(v) for k, v in b.items() if k != "labels"}
         want = LOSSES[distance](b | doubles)
     loss_checks.assert_close(ours, want, 2e-3)
-
-
-def test_unknown_distance():
-    with pytest.raises(Exception, match="geodesic"):
-        terms(arrays(), distance="geodesic")

@@ -105,17 +105,3 @@ def test_center_leaves_padding_out():
     np.testing.assert_allclose(got, 0.9 * b["center"] + 0.1 * mean, rtol=1e-5)
     none = dino_center(rows, b["center"], momentum=0.9, where=jnp.zeros(8, bool))
     np.testing.assert_allclose(none, b["center"], rtol=1e-6)
-
-
-@pytest.mark.parametrize("crops, rows", [(1, 8), (3, 32)])
-def test_rows_that_do_not_fit_are_refused(crops, rows):
-    b = arrays()
-    with pytest.raises(ValueError, match="crops"):
-        dino(
-            jnp.zeros((rows, 5)),
-            b["teacher"].reshape(-1, 5),
-            b["center"],
-            crops=crops,
-            student_temperature=STUDENT,
-            teacher_temperature=TEACHER,
-        )

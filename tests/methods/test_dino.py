@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from sklearn.metrics import normalized_mutual_info_score
 
 from cloc_jax import methods
 from cloc_jax.methods import Context, Limits
@@ -72,9 +71,9 @@ class Tiny(nnx.Module):
         return self.layer1(self.stem(10 * quarters))
 
 
-def create(made, features=4):
+def create(made):
     rngs = nnx.Rngs(0)
-    return made.init(Tiny(features, rngs), rngs)
+    return made.init(Tiny(4, rngs), rngs)
 
 
 def batch(seed=0):
@@ -88,17 +87,6 @@ def batch(seed=0):
     }
 
 
-def as_images(*views):
-    """A batch of views whose quarters have the given brightness [item, 4]."""
-    images = [np.asarray(v, np.float32).reshape(-1, 2, 2, 1) for v in views]
-    return {
-        # What `Tiny` makes of pixels, the other way round.
-        "image": tuple(jnp.asarray((image / 10 + 1) * 127.5) for image in images),
-        "label": jnp.zeros(len(views[0]), jnp.int32),
-        "mask": jnp.ones(len(views[0]), bool),
-    }
-
-
 def context(num_steps):
     return Context(lambda: None, num_steps)
 
@@ -106,11 +94,11 @@ def context(num_steps):
 class Steps:
     """The pretraining of a method, step by step."""
 
-    def __init__(self, made, num_steps, epochs, *, features=4, trains=None):
+    def __init__(self, made, num_steps, epochs, *, trains=None):
         self.stage = made.stages[0]
         if trains is not None:
             self.stage = self.stage._replace(trains=trains)
-        model = create(made, features)
+        model = create(made)
         self.stage.enter(model, context(num_steps), nnx.Rngs(1))
         self.graph, state = checkpoint.split_model(model)
         built = optimizer.build(
@@ -252,33 +240,6 @@ def test_padding_plays_no_part():
         found.append((float(value), np.asarray(model.center[...])))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_clusters_are_found_without_labels():
-    rng = np.random.default_rng(0)
-    centers, count = rng.normal(size=(6, 4)), 300
-    labels = rng.integers(len(centers), size=count)
-    items = centers[labels] + 0.1 * rng.normal(size=(count, 4))
-    made = method(
-        output=64,
-        hidden=64,
-        bottleneck=16,
-        has_norms=True,
-        momentum=0.98,
-        pretrain=PRETRAIN | {"learning_rate": 0.003, "schedule": "cosine"},
-    )
-    steps, losses = Steps(made, 150, 3, features=32), []
-    for _ in range(150):
-        chosen = items[rng.integers(count, size=32)]
-        views = [chosen + 0.1 * rng.normal(size=chosen.shape) for _ in range(4)]
-        losses.append(steps.advance(as_images(*views)))
-    assert np.mean(losses[-20:]) < 0.3 * np.mean(losses[:5])
-    model = steps.model
-    images = as_images(items)["image"][0]
-    rows = np.asarray(module._outputs(model.teacher, [images]) - model.center[...])
-    # Had the outputs collapsed, they would say nothing about the clusters.
-    assert normalized_mutual_info_score(labels, rows.argmax(1)) > 0.8
 
 
 def test_ranks_are_learned_on_the_teacher(followed):

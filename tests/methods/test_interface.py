@@ -179,7 +179,7 @@ def test_a_run_of_stages_of_its_own(frozen, tmp_path):
 
 
 def test_views_are_gathered_as_they_are_streamed(frozen, tmp_path, monkeypatch):
-    """Several views per item, of which two are kept; test_methods.py has others."""
+    """Several views per item, of which two are kept."""
     config = frozen(
         views=2,
         encoder__views=2,

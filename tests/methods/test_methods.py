@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from tiny_runs import SMALL_METHODS, arrays, clean, tiny
+from tiny_runs import SMALL_METHODS, arrays, tiny
 
 from cloc_jax.data import pipeline
 from cloc_jax.encoders import Identity
@@ -14,7 +14,7 @@ from cloc_jax.methods import METHODS, Context, Labelled
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import predictions
-from cloc_jax.training import assembly, batches, run, run_scores, train_step
+from cloc_jax.training import assembly, run, run_scores, train_step
 from cloc_jax.training.trained_run import TrainedRun
 
 # Methods that augment images in their own way.
@@ -155,21 +155,6 @@ def test_weights_that_make_no_sense(changes, message):
     given = {f"train__{field}": value for field, value in changes.items()}
     with pytest.raises(ValueError, match=message):
         assembly.build(tiny(method__name=name, **given))
-
-
-@pytest.mark.slow
-def test_features_are_gathered_as_images_are_streamed(tmp_path, monkeypatch):
-    """Three of a row; test_interface.py has one, in several views."""
-    settings = {"encoder__frozen": True, "head__projection": 6}
-    config = clean(method__name="mwr", **settings, train__max_epochs=2)
-    gathered, streamed = (RunFolder(tmp_path / n) for n in ("gathered", "streamed"))
-    run.train(config, gathered, resume=False)
-    monkeypatch.setattr(batches, "MOST_BYTES", 0)
-    run.train(config, streamed, resume=False)
-    rows = zip(gathered.read_history(), streamed.read_history(), strict=True)
-    for one, other in rows:
-        assert one["train"] == pytest.approx(other["train"], rel=2e-4, abs=1e-5)
-        assert one["val"] == pytest.approx(other["val"], rel=1e-3, abs=1e-4)
 
 
 def pretrained(name, **changes):

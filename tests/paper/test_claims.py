@@ -176,27 +176,6 @@ def test_the_page_in_docs_is_that_of_its_files(tmp_path):
     assert made == (docs / "claims.md").read_text()
 
 
-def test_page_of_claims_from_a_summary(summary, tmp_path):
-    table_summaries.write_summaries([summary], tmp_path / "runs" / "summaries")
-    assert claims.write_claims(tmp_path / "runs", tmp_path / "claims.md") == 1
-    text = (tmp_path / "claims.md").read_text()
-    data = "| idrid, 224x224, resnet50 trained from layer4 on | 3 |"
-    better = section(text, "CLOC with learned margins")
-    assert f"{data} CLOC against CE | accuracy 0." in better
-    assert "| holds | [1] |" in better
-    alike = section(text, "CLOC outperforms existing")
-    assert "against ORCNN" in alike and "| not shown |" in alike
-    assert "against CE" not in alike
-    biased = section(text, "Trained on biased labels, CLOC")
-    assert "| does not hold |" in biased and "SIMCLR" not in biased
-    for title in ("A larger margin fixed", "With biased training labels a", "A margin"):
-        assert "| holds |" in section(text, title)
-    phases = section(text, "Phase two")
-    assert "difference +0.100" in phases and "| holds |" in phases
-    assert "Not tested." in section(text, "Learned margins differ")
-    assert "1. `python launch.py tables`" in text
-
-
 def test_rows_name_their_commands_and_the_page_is_written_again(tmp_path):
     made = full(fields={"commands": ("first", "second")})
     table_summaries.write_summaries([made], tmp_path / "runs")

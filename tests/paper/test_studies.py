@@ -10,7 +10,6 @@ from cloc_jax.config import default_config
 from cloc_jax.paper import claims, control, margins, published, studies
 from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime import files
-from cloc_jax.sweeps import executors, sweep
 
 RANKS = ["0", "1", "2", "3"]
 NAMES = ["0|1", "1|2", "2|3"]
@@ -258,17 +257,6 @@ def cache(tmp_path, monkeypatch):
 def frozen(**changes):
     settings = {"encoder__frozen": True, "head__projection": 6}
     return clean(**settings, train__max_epochs=2, **changes)
-
-
-def test_runs_of_a_study_are_trained_as_its_options_say(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(sweep, "train_runs", lambda *given: asked.append(given))
-    options = executors.Options(workers=2)
-    settings = [sweep.Setting("a", {})]
-    with pytest.raises(ValueError, match="a,seed=0 did not finish"):
-        studies.train(clean(), settings, tmp_path, seeds=2, options=options)
-    [(plans, *others)] = asked
-    assert len(plans) == 2 and others == [tmp_path, options]
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 """The page of the paper's tables, from summaries alone."""
 
-import dataclasses
 import re
 
 import numpy as np
 import pytest
 from launching import ROOT
-from paper_runs import full, setting, summary
+from paper_runs import setting, summary
 
-from cloc_jax.paper import published, table_rows, table_summaries, tables_page
+from cloc_jax.paper import table_rows, table_summaries, tables_page
 from cloc_jax.paper.table_rows import Data, Row
 from cloc_jax.paper.tables_page import markdown
 
@@ -59,6 +58,7 @@ def test_folds_count_as_runs_and_one_run_has_an_interval_of_images():
     assert "±" not in rows(markdown([single]), "CLOC")[0][2]
 
 
+<<<<<<< HEAD
 def test_every_table_has_its_rows():
     text = markdown([full()])
     for name, table in table_rows.TABLES.items():
@@ -85,6 +85,8 @@ def test_every_table_has_its_rows():
     assert published.QUOTED["why"] in text
 
 
+=======
+>>>>>>> trimT
 def test_many_classes_are_those_of_the_paper():
     years = table_rows.TABLES["classes"].rows(
         Data("clap2015", tuple(map(str, range(28))), (), "vgg16", {})
@@ -104,39 +106,6 @@ def test_time_is_per_hundred_epochs_of_each_stage():
     assert both.mean == pytest.approx(2 * np.mean(per))
     assert first.mean == alone.mean == pytest.approx(np.mean(per))
     assert np.isnan(both.difference)  # another machine
-
-
-def test_what_differs_from_the_paper_is_said():
-    images = {"train": 5778, "val": 826, "test": 1656}
-    koa = full("koa", size=(72, 120), images=images)
-    one = full()
-    ce = {"dtype": "bfloat16", "device": "cpu x1", "max_epochs": 9, "together": 3}
-    one.settings["ce"] = dataclasses.replace(one.settings["ce"], **ce)
-    text = markdown([koa, one])
-    ours = rows(text, "KOA, partly trained encoder")[0][1:]
-    assert ours == ["resnet50", "72x120", "826, 5,778 for training", "at most 60"]
-    paper = rows(text, "KOA, the paper")[0][1:]
-    assert paper == ["resnet50", "120x200", "merged", "500"]
-    said = rows(text, "CE")[1][-1]
-    assert said == "20–26 epochs of at most 9, bfloat16, 3 runs timed as one, cpu x1"
-    assert "float" not in rows(text, "CLOC")[0][-1]
-
-
-@pytest.mark.parametrize(
-    ("kept", "count"),
-    [
-        ({"0|1": 0.0, "1|2": 0.0001}, 6),
-        ({"0|1": 0.1, "1|2": 0.0}, 0),
-        ({"0|1": 0.0, "1|2": None}, 6),
-        ({}, 0),
-    ],
-)
-def test_margins_without_influence_are_noted(kept, count):
-    one = full()
-    for name, found in one.settings.items():
-        runs = tuple(dataclasses.replace(r, kept_triplets=kept) for r in found.runs)
-        one.settings[name] = dataclasses.replace(found, runs=runs)
-    assert markdown([one]).count("does not depend on the margins") == count
 
 
 def test_ranks_of_our_own_are_not_held_against_the_paper():

@@ -223,14 +223,6 @@ def test_pca_says_its_share_of_the_variance():
     np.testing.assert_allclose(points.var(axis=0, ddof=1), spread[:2], rtol=1e-3)
 
 
-def test_thinned_and_short():
-    assert style.thinned(5, 20) == [0, 1, 2, 3, 4]
-    assert style.thinned(80, 20) == list(range(0, 80, 4))
-    assert len(style.thinned(79, 12)) <= 12
-    assert style.short("short", 22) == "short"
-    assert style.short("a very long name of a rank", 11) == "a ver… rank"
-
-
 def pictures(ranks, shape=(20, 20, 1), columns=4, rows=2, captions=1):
     rng = np.random.default_rng(0)
     made = []
@@ -296,20 +288,3 @@ def test_sheet_shows_the_pictures_in_their_places():
     left, right, bottom, top = np.array([i.get_extent() for i in axes.images]).T
     assert (np.diff(left.reshape(2, 4), axis=1) > 0).all()
     assert top[0] < top[4] and (bottom > top).all()  # from the top down
-
-
-def test_sheet_captions_may_have_several_lines():
-    rows = pictures(["a"], rows=2)
-    rows = [
-        row._replace(pictures=[p._replace(caption="one\ntwo\nthree") for p in row[1]])
-        for row in rows
-    ]
-    figure = contact_sheet.sheet(
-        rows, {"a": "#ff0000"}, title="t", front_heading="side"
-    )
-    assert_nothing_cut_off(figure)
-    axes = figure.axes[0]
-    assert_apart(axes)
-    said = [text.get_text() for text in axes.texts]
-    assert said.count("two") == 8 and "side" in said and "rank" not in said
-    assert mpl.colors.to_hex(axes.collections[0].get_facecolor()[0]) == "#ff0000"

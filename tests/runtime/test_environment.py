@@ -63,7 +63,11 @@ PLAN = ["tables", "--data=synthetic", "--methods=ce", "--only=comparison", "--dr
 
 @pytest.mark.parametrize(
     "words, unbuffered",
-    [(["--help"], ""), (PLAN, "1"), ([*TINY, "--run=unread"], "")],
+    [
+        (["--help"], ""),
+        (PLAN, "1"),
+        pytest.param([*TINY, "--run=unread"], "", marks=pytest.mark.slow),
+    ],
     ids=["print", "console", "training"],
 )
 def test_nobody_reads_the_output(words, unbuffered, tmp_path):

@@ -160,9 +160,7 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_within_a_callback_is_not_lost():
-    process = subprocess.run(
-        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=50
-    )
+    process = run_code(COLLECTING)
     assert process.stdout == "interrupted\n"
     assert process.stderr == ""
 

@@ -16,8 +16,13 @@ from finished_runs import finished_run
 from PIL import Image
 from tiny_runs import of_folder
 
+<<<<<<< HEAD
 from cloc_jax.cli import decide, predict, show
 from cloc_jax.report import evaluation, html_page, view
+=======
+from cloc_jax.cli import decide
+from cloc_jax.report import evaluation, html_page
+>>>>>>> trimT
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
@@ -168,25 +173,6 @@ def test_other_images_stop_evaluation_and_resuming(own_images, tmp_path):
     for path, data in kept.items():
         path.write_bytes(data)
     run.check_images(assembly.build(config).describe())
-
-
-@pytest.mark.slow
-def test_names_that_are_not_utf8_are_carried_through(own_images, tmp_path):
-    config, run = own_images, RunFolder(tmp_path / "run")
-    root = os.fsencode(tmp_path / "images")
-    for rank in (b"0", b"1"):
-        for name in os.listdir(root + b"/" + rank):
-            place = root + b"/" + rank + b"/"
-            os.rename(place + name, place + b"caf\xe9\x1b" + name)
-    training.train(config, run, resume=False)
-    evaluation.evaluate(config, run)
-    written = (run.path / "predictions.csv").read_bytes()
-    assert b"caf\xe9\x1b" in written and (run.path / "report.html").is_file()
-    evaluation.evaluate(config, run)
-    folders = [os.fsdecode(root + b"/0")]
-    assert predict.predict(config, run, folders, str(tmp_path / "out.csv")) == 0
-    assert (tmp_path / "out.csv").read_bytes().count(b"caf\xe9\x1b") == 12
-    show.show(config, tmp_path / "shown")
 
 
 HOLD = """

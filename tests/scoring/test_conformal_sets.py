@@ -27,19 +27,20 @@ def grown(row):
     return order, before
 
 
-@given(
-    st.integers(2, 9).flatmap(
-        lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k))
-    ),
-    st.floats(0, 1),
+def normalised(weights):
+    return np.array(weights, np.float64) / np.sum(weights, axis=1, keepdims=True)
+
+
+probabilities = st.integers(2, 9).flatmap(
+    lambda k: st.lists(
+        st.lists(st.integers(0, 6), min_size=k, max_size=k).filter(sum), min_size=1
+    ).map(normalised)
 )
+
+
+@given(probabilities, st.floats(0, 1))
 @settings(deadline=None, max_examples=60)
-def test_sets_grow_one_rank_at_a_time(weights, level):
-    rows = [row for row in weights if sum(row)]
-    if not rows:
-        return
-    p = np.array(rows, np.float64)
-    p /= p.sum(1, keepdims=True)
+def test_sets_grow_one_rank_at_a_time(p, level):
     shares = conformal_sets.share_before(p)
     low, high = PredictionSets(0.9, level, 1).apply(p)
     for i, row in enumerate(p):
@@ -52,19 +53,9 @@ def test_sets_grow_one_rank_at_a_time(weights, level):
         assert low[i] <= row.argmax() <= high[i]
 
 
-@given(
-    st.integers(2, 9).flatmap(
-        lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k))
-    ),
-    st.floats(0, 3),
-)
+@given(probabilities, st.floats(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_sets_by_the_score_lie_around_the_median(weights, level):
-    rows = [row for row in weights if sum(row)]
-    if not rows:
-        return
-    p = np.array(rows, np.float64)
-    p /= p.sum(1, keepdims=True)
+def test_sets_by_the_score_lie_around_the_median(p, level):
     low, high = PredictionSets(0.9, level, 1, "rps").apply(p)
     for row, first, last in zip(p, low, high, strict=True):
         below = np.cumsum(row)[:-1]

@@ -1,16 +1,10 @@
 """Probabilities of ranks from whatever a head gives, and scores of values."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from finished_runs import finished_run
 
 from cloc_jax.methods import Prediction
 from cloc_jax.scoring import predictions
-from cloc_jax.scoring.results import read_results
-
-RANKS = list("01234")
 
 
 def test_above_in_order_gives_its_differences():
@@ -44,11 +38,3 @@ def test_expected_rank_is_the_value_where_there_is_one():
     without = Prediction(label, probabilities=p)
     assert predictions.expected_rank(without, p) == pytest.approx([1.3])
     assert predictions.expected_rank(Prediction(label), None) == [2.0]
-
-
-def test_ranks_of_other_results_are_named(tmp_path):
-    run = finished_run(tmp_path / "run", count=8, shown=0, pictures=())
-    results = read_results(run)
-    other = dataclasses.replace(results, ranks=[*results.ranks[:-1], "other"])
-    with pytest.raises(ValueError, match="predictions.csv is damaged: it has other"):
-        predictions.read(run.path, other)

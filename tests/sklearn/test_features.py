@@ -1,12 +1,10 @@
 """OrdinalClassifier: as scikit-learn wants it, and with an order."""
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from launching import ROOT
+from launching import ROOT, launched
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -110,6 +108,12 @@ def test_the_order_of_other_strings_is_named_or_asked_for():
 @pytest.mark.parametrize(
     "changes, message",
     [
+        ({"class_weight": {"grave": 2}}, r"class_weight names \['grave'\]"),
+        ({"sample_weight": np.ones(3)}, "sample_weight"),
+        (
+            {"method": "gol", "sample_weight": np.ones(90)},
+            "sample_weight is set, but method gol",
+        ),
         ({"order": ["mild", "severe"]}, "moderate"),
         ({"order": [*ORDER, "mild"]}, "twice"),
         ({"method": "simclr"}, "augmented images"),
@@ -120,24 +124,11 @@ def test_the_order_of_other_strings_is_named_or_asked_for():
 )
 def test_mistakes_are_named(changes, message):
     X, y = graded()
+    weight = changes.pop("sample_weight", None)
     with pytest.raises(ValueError, match=message):
-        OrdinalClassifier(**{"order": ORDER} | changes).fit(X, y)
+        OrdinalClassifier(**{"order": ORDER} | changes).fit(X, y, weight)
     with pytest.raises(ValueError, match="one class"):
         OrdinalClassifier(ORDER).fit(X[:3], ["mild"] * 3)
-
-
-@pytest.mark.parametrize(
-    "changes, weights, message",
-    [
-        ({"class_weight": {"grave": 2}}, None, r"class_weight names \['grave'\]"),
-        ({"method": "gol"}, np.ones(90), "sample_weight is set, but method gol"),
-        ({}, np.ones(3), "sample_weight"),
-    ],
-)
-def test_mistakes_in_weights_are_named(changes, weights, message):
-    X, y = graded(90)
-    with pytest.raises(ValueError, match=message):
-        OrdinalClassifier(ORDER, **changes).fit(X, y, sample_weight=weights)
 
 
 def test_weights_decide_what_is_learned():
@@ -191,15 +182,8 @@ def test_in_a_grid_of_pipelines_on_two_processes():
 
 @pytest.mark.slow
 def test_passes_the_checks_of_scikit_learn():
-    process = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "sklearn" / "check_estimator.py")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=None,
-    )
-    assert process.returncode == 0, process.stderr
-    lines = process.stdout.splitlines()
+    script = "tests/sklearn/check_estimator.py"
+    lines = launched(cwd=ROOT, script=script, seconds=3000).stdout.splitlines()
     assert len(lines) > 50
     expected = ("passed ", "xfail check_sample_weight_equivalence_on_dense_data ")
-    assert all(line.startswith(expected) for line in lines), process.stdout
+    assert all(line.startswith(expected) for line in lines), lines

@@ -1,7 +1,7 @@
 """Runs as a person starts them learn to grade images: far better than chance.
 
-One method of each kind: margins and logits, binary tasks, soft labels, probabilistic
-embeddings, geometry, triples, and contrastive pretraining.
+One method of each kind: margins and logits, binary tasks, probabilistic embeddings,
+triples, and contrastive pretraining.
 """
 
 import json
@@ -31,17 +31,7 @@ SMALL = [
 LEARNED: dict[str, tuple[list[str], float]] = {
     "cloc": (["method.cloc.phases=1"], 0.4),
     "corn": ([], 0.4),
-    "sord": ([], 0.4),
     "poe": ([], 0.2),
-    "gol": (
-        [
-            "optimizer.learning_rate=1e-3",
-            "train.batch_size=64",
-            "train.max_epochs=25",
-            "train.patience=25",
-        ],
-        0.2,
-    ),
     "mwr": (["method.mwr.hidden=32"], 0.25),
     "supcon": (
         [
