@@ -58,35 +58,6 @@ def test_folds_count_as_runs_and_one_run_has_an_interval_of_images():
     assert "±" not in rows(markdown([single]), "CLOC")[0][2]
 
 
-<<<<<<< HEAD
-def test_every_table_has_its_rows():
-    text = markdown([full()])
-    for name, table in table_rows.TABLES.items():
-        assert (f"## {table.title}" in text) == (name != "classes")
-    for title, number in (
-        ("CLOC, critical margin fixed", "0.7087"),
-        ("Shared margin, phase one", "0.6893"),
-        ("1\\|2 (critical), learned", "0.0270"),
-        ("1\\|2 (critical), controlled", "0.0000"),
-        ("accuracy, controlled", "0.6990"),
-        ("CLOC, phase one", "0.6500"),
-    ):
-        assert rows(text, title)[0][1] == number
-    assert len(rows(text, "CLOC, critical margin fixed")) == 1
-    assert "The critical margin is fixed at 1." in text
-    assert rows(text, "Shared margin, phase one")[0][-1] == "20–26 epochs, cpu x2"
-    assert rows(text, "VGG16")[0][1:3] != ["0.7476", ""]
-    assert ", vgg16, " in rows(text, "VGG16")[0][-1]
-    assert not rows(text, "DenseNet-121")  # not trained
-    assert "the weights were not found" in text
-    # Cells that the paper seems to quote are marked, of Adience and HID.
-    marked = re.findall(r"^\| (\w+) † \|", markdown([full("hid")]), re.MULTILINE)
-    assert marked == ["ORCNN", "POE", "GOL", "MWR"]
-    assert published.QUOTED["why"] in text
-
-
-=======
->>>>>>> trimT
 def test_many_classes_are_those_of_the_paper():
     years = table_rows.TABLES["classes"].rows(
         Data("clap2015", tuple(map(str, range(28))), (), "vgg16", {})

@@ -16,13 +16,8 @@ from finished_runs import finished_run
 from PIL import Image
 from tiny_runs import of_folder
 
-<<<<<<< HEAD
-from cloc_jax.cli import decide, predict, show
-from cloc_jax.report import evaluation, html_page, view
-=======
 from cloc_jax.cli import decide
-from cloc_jax.report import evaluation, html_page
->>>>>>> trimT
+from cloc_jax.report import evaluation, html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
 from cloc_jax.training import assembly
