@@ -1,16 +1,34 @@
 """Ordinal image classification with learned margins, in JAX.
 
-`cloc_jax.load(folder)` is the model that `launch.py export` wrote there.
+`cloc_jax.fit(images, labels)` trains a run. `cloc_jax.load(folder)` is a run, or the
+model that `launch.py export` wrote.
 """
 
-__all__ = ["load"]
+import pathlib
+from typing import Any
+
+__all__ = ["fit", "load"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    """`load`, imported when it is asked for: the losses alone stay light."""
-    if name == "load":
-        from cloc_jax.scoring.exported_model import load
+def load(folder: str | pathlib.Path) -> Any:
+    """The run in a folder (`cloc_jax.api.Run`), or the exported model there."""
+    # Late, as is `fit`: the losses alone stay light, and an exported model needs
+    # nothing that trains.
+    if (pathlib.Path(folder) / "config.json").exists() and not (
+        pathlib.Path(folder) / "model.json"
+    ).exists():
+        from cloc_jax.api import Run
 
-        return load
+        return Run(folder)
+    from cloc_jax.scoring.exported_model import ExportedModel
+
+    return ExportedModel(folder)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "fit":
+        from cloc_jax.api import fit
+
+        return fit
     raise AttributeError(f"module 'cloc_jax' has no attribute {name!r}")

@@ -14,19 +14,30 @@ import cloc_jax
 PACKAGE = pathlib.Path(cloc_jax.__file__).parent
 # Rooms from the ground up; a room imports from lower levels only.
 LEVELS = (
-    {"runtime", "config"},
+    {"runtime"},
+    {"config"},
     {"losses", "encoders"},
     {"methods", "data"},
     {"scoring"},
     {"training"},
     {"report"},
-    {"sweeps", "bench"},
+    {"sweeps", "bench", "api"},
     {"paper"},
     {"cli"},
     {"sklearn"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-SEES_CONFIG = {"training", "report", "sweeps", "paper", "bench", "cli", "sklearn"}
+SEES_CONFIG = {
+    "config",
+    "api",
+    "training",
+    "report",
+    "sweeps",
+    "paper",
+    "bench",
+    "cli",
+    "sklearn",
+}
 
 
 def imports(path):
@@ -48,23 +59,37 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 def test_arrows(path):
     parts = path.relative_to(PACKAGE).parts
     ours = {n.split(".")[1] for n in imports(path) if n.startswith("cloc_jax.")}
-    if len(parts) == 1:
-        # `cloc_jax.load` is imported late, and so is the command line.
-        late = {
-            "__init__.py": {"scoring"},
-            "__main__.py": {"cli"},
-            "config.py": {"runtime"},
-        }
-        assert parts[0] in late, "every module has a room"
-        assert ours == late[parts[0]]
+    room = parts[0].removesuffix(".py")
+    if room in ("__init__", "__main__"):
+        # The interface of Python is imported late, and so is the command line.
+        assert ours == {"__init__": {"api", "scoring"}, "__main__": {"cli"}}[room]
         return
-    room = parts[0]
+    assert room in LEVEL, "every module has a room"
     above = {other for other in ours - {room} if LEVEL[other] >= LEVEL[room]}
     assert not above, f"{room} imports {sorted(above)}"
     if room not in SEES_CONFIG:
         assert not any("ml_collections" in name for name in imports(path)), (
             "lower rooms take plain arguments"
         )
+
+
+def test_no_module_imports_one_that_imports_it():
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in FILES
+        if path.name != "__init__.py"
+    }
+    waiting = {
+        name: {known for n in imports(path) for known in (n, n.rpartition(".")[0])}
+        & (names.keys() - {name})
+        for name, path in names.items()
+    }
+    while free := [name for name, needs in waiting.items() if not needs]:
+        for name in free:
+            del waiting[name]
+        for needs in waiting.values():
+            needs.difference_update(free)
+    assert not waiting, f"modules in or above a circle: {sorted(waiting)}"
 
 
 def test_the_loss_can_be_copied_out(tmp_path):

@@ -1,35 +1,23 @@
 """Ordered classes from images, as a scikit-learn classifier that trains a run."""
 
-import atexit
-import csv
 import functools
 import os
-import pathlib
-import shutil
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
-from ml_collections import ConfigDict
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from cloc_jax.config import CONFIGS, load_config, saved_config, set_fields
-from cloc_jax.data import images
-from cloc_jax.report import evaluation
-from cloc_jax.runtime.console import console
-from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions
-from cloc_jax.scoring.decisions import Decision
-from cloc_jax.sklearn.features import ordered_classes, rank_weights, summing_to_one
-from cloc_jax.training import run as run_training
-from cloc_jax.training.assembly import network_input
-from cloc_jax.training.trained_run import TrainedRun
-
-Image = str | os.PathLike | np.ndarray
+from cloc_jax import api
+from cloc_jax.api import Image
+from cloc_jax.scoring.decisions import Grades
+from cloc_jax.sklearn.features import (
+    ordered_classes,
+    rank_weights,
+    summing_to_one,
+)
 
 
 class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
@@ -96,27 +84,29 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Sequence[Image], y: Any) -> "ImageOrdinalClassifier":
         """Trains a run on images, paths or uint8 arrays, and the class of each."""
         y = column_or_1d(y, warn=True)
-        given = _checked(X, len(y))
+        api.checked_images(X, len(y))
         classes = ordered_classes(y, self.order, is_needed=True)
-        run = RunFolder(pathlib.Path(self.run or _temporary() / "run"))
-        if run.path.exists():
-            raise FileExistsError(
-                f"run={run.path} exists already; give another folder, or None for a "
-                "temporary one."
-            )
-        beside = run.path.with_name(f"{run.path.name}-images")
-        root, table = _write_table(given, [str(label) for label in y], beside)
-        config = self._config(root, table, classes)
-        if not self.run:
-            config.data.prepared = str(run.path.parent / "prepared")
-        before, console.quiet = console.quiet, not self.verbose
-        try:
-            run_training.train(config, run, resume=False)
-            if self.run:
-                evaluation.evaluate(saved_config(run.read_config()), run)
-        finally:
-            console.quiet = before
-        self.classes_, self.run_ = classes, str(run.path.absolute())
+        size = {} if self.size is None else {"data.size": tuple(self.size)}
+        settings = {
+            "encoder.name": self.encoder,
+            "encoder.weights": str(self.weights),
+            "data.channels": self.channels,
+            "train.rank_weights": rank_weights(self.class_weight, classes),
+            "seed": int(check_random_state(self.random_state).randint(2**31)),
+        }
+        run = api.fit(
+            X,
+            y,
+            order=classes.tolist(),
+            method=self.method,
+            frozen=self.frozen,
+            run=self.run,
+            verbose=self.verbose,
+            **(settings | size | (self.settings or {})),
+        )
+        if self.run:
+            run.report()
+        self.classes_, self.run_ = classes, str(run.folder)
         return self
 
     def predict(self, X: Sequence[Image]) -> np.ndarray:
@@ -132,78 +122,12 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"method {self.method} gives no probabilities.")
         return summing_to_one(probabilities)
 
-    def _graded(self, X: Sequence[Image]) -> decisions.Grades:
+    def _graded(self, X: Sequence[Image]) -> Grades:
         check_is_fitted(self)
-        run = _trained(self.run_)
-        prepare = network_input(run.config)
-        arrays = [prepare.of(image) for image in _checked(X)]
-        size = min(run.prediction_batch, len(arrays))
-        prediction = run.predict_images(arrays, size)
-        decision = Decision.read(run.folder.decision, run.ranks)
-        return decisions.grade(prediction, run.ranks, decision)
-
-    def _config(
-        self, root: pathlib.Path, table: pathlib.Path, classes: np.ndarray
-    ) -> ConfigDict:
-        variant = ":frozen" if self.frozen else ""
-        config, _ = load_config(f"{CONFIGS / 'folder.py'}{variant}")
-        config.encoder.name = self.encoder
-        config.encoder.weights = str(self.weights)
-        config.data.root, config.data.csv = str(root), str(table)
-        config.data.order = tuple(str(c) for c in classes)
-        config.data.channels = self.channels
-        if self.size is not None:
-            config.data.size = tuple(self.size)
-        config.method.name = self.method
-        config.train.rank_weights = rank_weights(self.class_weight, classes)
-        config.seed = int(check_random_state(self.random_state).randint(2**31))
-        set_fields(config, self.settings or {})
-        return config
-
-
-def _checked(X: Any, count: int | None = None) -> list[Image]:
-    """The images as a list; ValueError where there are none or not one per class."""
-    listed = [str(x) if isinstance(x, np.str_) else x for x in X]
-    if isinstance(X, str | os.PathLike) or not listed:
-        raise ValueError("X must be a list of images, paths or arrays, not empty.")
-    if count is not None and len(listed) != count:
-        raise ValueError(f"X has {len(listed)} images, but y has {count} classes.")
-    return listed
-
-
-def _temporary() -> pathlib.Path:
-    """A folder that is removed when the process ends."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="cloc_jax-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _write_table(
-    given: Sequence[Image], labels: Sequence[str], beside: pathlib.Path
-) -> tuple[pathlib.Path, pathlib.Path]:
-    """Root and table of the images; arrays are written as files beside the table."""
-    beside.mkdir(parents=True)
-    paths = []
-    for i, image in enumerate(given):
-        if isinstance(image, np.ndarray):
-            path = beside / f"{i:07}.png"
-            channels = 1 if image.ndim == 2 or image.shape[-1] == 1 else 3
-            pixels = images.from_array(image, channels=channels)
-            cv2.imwrite(str(path), pixels[..., ::-1])  # OpenCV writes blue first
-            paths.append(path)
-        else:
-            paths.append(pathlib.Path(os.path.abspath(os.fspath(image))))
-    root = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
-    table = beside / "grades.csv"
-    names = (str(path.relative_to(root)) for path in paths)
-    with table.open("w", newline="", encoding="utf-8") as file:
-        rows = [("path", "label"), *zip(names, labels, strict=True)]
-        csv.writer(file).writerows(rows)
-    return root.absolute(), table.absolute()
+        return _loaded(self.run_).predict(X)
 
 
 @functools.lru_cache(maxsize=8)
-def _trained(run: str) -> TrainedRun:
-    """The model of a run, which is compiled once."""
-    folder = RunFolder(run)
-    return TrainedRun(saved_config(folder.read_config()), folder)
+def _loaded(run: str) -> api.Run:
+    """A run, whose model is compiled once."""
+    return api.Run(run)

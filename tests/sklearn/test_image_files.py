@@ -8,7 +8,6 @@ import pytest
 
 from cloc_jax.data import drawn_knees
 from cloc_jax.sklearn import ImageOrdinalClassifier
-from cloc_jax.sklearn.image_files import _write_table
 
 KNEES = drawn_knees.Knees(400, start=0, seed=0, size=(32, 32))
 # Twelve of each rank.
@@ -29,32 +28,14 @@ SMALL = {
 }
 
 
-def test_arrays_are_written_as_they_are(tmp_path):
-    colour = np.random.default_rng(0).integers(0, 256, (5, 6, 3), np.uint8)
-    path = tmp_path / "elsewhere" / "knee.png"
-    path.parent.mkdir()
-    cv2.imwrite(str(path), ARRAYS[1])
-    root, table = _write_table(
-        [colour, path, ARRAYS[0]], ["a", "b, or c", "b"], tmp_path / "images"
-    )
-    assert root == tmp_path
-    rows = table.read_text().splitlines()
-    assert rows[1:] == [
-        "images/0000000.png,a",
-        'elsewhere/knee.png,"b, or c"',
-        "images/0000002.png,b",
-    ]
-    read = cv2.imread(str(tmp_path / "images" / "0000000.png"))[..., ::-1]
-    np.testing.assert_array_equal(read, colour)
-
-
 def test_mistakes_are_named(tmp_path):
+    (tmp_path / "notes.txt").touch()
     model = ImageOrdinalClassifier(ORDER, run=tmp_path, **SMALL)
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already holds files"):
         model.fit(ARRAYS, GRADES)
-    with pytest.raises(ValueError, match="59 images, but y has 60"):
+    with pytest.raises(ValueError, match="59 images, but 60 labels"):
         model.fit(ARRAYS[1:], GRADES)
-    with pytest.raises(ValueError, match="list of images"):
+    with pytest.raises(ValueError, match="list of paths"):
         model.fit("image.png", ["none"])
     with pytest.raises(ValueError, match="order the classes have is not known"):
         ImageOrdinalClassifier(None, **SMALL).fit(ARRAYS, GRADES)
