@@ -17,7 +17,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from cloc_jax.runtime import environment, files
+from cloc_jax.runtime import environment, files, trackers
 
 # In an installation within the package, in the repository beside it.
 CONFIGS = next(
@@ -211,6 +211,11 @@ def default_config() -> ConfigDict:
     config.optimizer.decay_vectors = True  # False: no decay of biases and norms
     config.optimizer.clip_norm = 0.0  # largest norm of a gradient; 0 for any
     config.optimizer.clip_per_tensor = False  # of each array, not of all together
+
+    config.log = ConfigDict()
+    # Trackers of experiments that curves and scores go to: tensorboard, in the run's
+    # folder, mlflow and wandb, both on this machine unless their variables say where.
+    config.log.to = ("tensorboard",)
 
     config.mesh = ConfigDict()
     # Over which a batch is split; 0 for all there are.
@@ -567,6 +572,7 @@ def check_settings(config: ConfigDict, methods: Collection[str] = ()) -> None:
             "(2, 4) for 8 devices, or ()."
         )
     _check_encoder(config)
+    trackers.check(config.log.to)
     counts = ("eval_batch_size", "log_steps", "checkpoint_steps")
     check_range("train", 1, **{name: config.train[name] for name in counts})
 

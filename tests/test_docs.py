@@ -22,7 +22,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"  # it names what is no more
 )
 BLOCK = re.compile(r"(?:^ {4}.*\n)+|^```(?:.*\n)+?```", re.MULTILINE)
-GROUPS = "data|augment|encoder|head|method|optimizer|mesh|train"
+GROUPS = "data|augment|encoder|head|log|method|optimizer|mesh|train"
 # In words between backticks, and in the flags of any code.
 NAMED = r"`|--config\.|--vary='?|--set='?[\w/]*:"
 # Not names of tables, such as train.csv.

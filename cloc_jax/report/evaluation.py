@@ -77,7 +77,8 @@ def _complete(
         evaluate(saved, folder)
         return
     parts = assembly.build(saved, folder)
-    run_scores.score(TrainedRun(saved, folder, parts), parts)
+    evaluation = run_scores.score(TrainedRun(saved, folder, parts), parts)
+    _track(saved, folder, evaluation.results)
     if processes.is_first():
         folder.drop_checkpoints()
 
@@ -87,6 +88,7 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     console.print("evaluating on validation and test data")
     parts = assembly.build(config, folder)
     results = write_results(TrainedRun(config, folder, parts), parts)
+    _track(config, folder, results)
     test = results.final["test"]
     qwk = "undefined" if test.qwk is None else f"{test.qwk:.3f}"
     console.print(
@@ -102,6 +104,17 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     if warning := view.unmet_margins(results.kept_in_training):
         console.print(f"Warning: {warning}", soft_wrap=True)
     console.print(f"report  {folder.path / html_page.NAME}", soft_wrap=True)
+
+
+def _track(config: ConfigDict, folder: RunFolder, results: RunResults) -> None:
+    """Gives the final scores and the page to the trackers of the run."""
+    scores = {f"margins/{name}": margin for name, margin in results.margins.items()}
+    for split, found in results.final.items():
+        chosen = found.chosen(("accuracy", "mae", "qwk", "macro_mae"), results.critical)
+        scores |= {f"final/{split} {n}": v for n, v in chosen.items() if v is not None}
+    with training_run.tracked(config, folder) as log:
+        for tracker in log:
+            tracker.finish(scores, folder.path / html_page.NAME)
 
 
 def write_results(run: TrainedRun, parts: Parts) -> RunResults:

@@ -1,9 +1,6 @@
-"""What a person sees: a live line in a terminal, one line per epoch in a log, and
-scalars in TensorBoard.
-"""
+"""What a person sees: a live line in a terminal, and one line per epoch in a log."""
 
 import contextlib
-import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -168,47 +165,3 @@ class Display:
             parts.append(f"{name.replace('_', ' ')} {' '.join(cut)}")
         parts.append(f"{row['seconds']:.0f} s")
         self._bar.console.print("  ".join(parts), soft_wrap=True)
-
-
-class ScalarLog:
-    """Event files of a run for TensorBoard; use as a context manager.
-
-    Written at once: tensorboardX's own writer works in a thread, whose errors, such as
-    a full disk, nobody would see, and which then lets the program wait forever.
-
-    What earlier files have from `first_step` on is not shown.
-    """
-
-    def __init__(self, folder: pathlib.Path, first_step: int):
-        self._folder, self._first_step = folder, first_step
-        self._writer: Any = None
-
-    def __enter__(self) -> "ScalarLog":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._writer is not None:
-            with errors.naming(self._folder):
-                self._writer.close()
-
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Adds values by name; does nothing where tensorboardX is not installed."""
-        try:
-            import tensorboardX  # late: it imports PyTorch where that is installed
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-        except ImportError:
-            return
-
-        with errors.naming(self._folder):
-            if self._writer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                place = str(self._folder / "events")
-                self._writer = tensorboardX.event_file_writer.EventsWriter(place)
-                start = SessionLog(status=SessionLog.START)
-                event = Event(step=self._first_step, session_log=start)
-                self._writer.write_event(event)
-            for name, value in values.items():
-                summary = tensorboardX.summary.scalar(name, value)
-                event = Event(summary=summary, step=step, wall_time=time.time())
-                self._writer.write_event(event)
-            self._writer.flush()

@@ -72,7 +72,6 @@ class RunFolder:
         self.dataset = self.path / "dataset.json"
         self.history = self.path / "history.jsonl"
         self.checkpoints = self.path / "checkpoints"
-        self.tensorboard = self.path / "tensorboard"
         self.metrics = self.path / "metrics.json"
         self.decision = self.path / "decision.json"
         self.failed = self.path / "failed.json"
@@ -394,8 +393,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What makes two configurations different runs, as a user would write it.
 
-    Devices do not, nor do settings of methods other than the chosen one: those of one
-    method may change in a sweep over several.
+    Devices and trackers do not, nor do settings of methods other than the chosen one:
+    those of one method may change in a sweep over several.
     """
     saved, given = _settings_used(before), _settings_used(now)
     return [
@@ -408,7 +407,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 def _settings_used(config: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted name, as JSON keeps them: tuples are lists."""
     tree = json.loads(json.dumps(config))
-    tree.pop("mesh", None)
+    for name in ("mesh", "log"):
+        tree.pop(name, None)
     method = tree.get("method", {})
     chosen = method.get("name")
     tree["method"] = {

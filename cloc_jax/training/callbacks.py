@@ -4,7 +4,7 @@ import contextlib
 import math
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,8 +13,9 @@ from ml_collections import ConfigDict
 from cloc_jax.methods import KEPT_TRIPLETS, Support
 from cloc_jax.runtime import checkpoint, errors, processes
 from cloc_jax.runtime.checkpoint import ModelState
-from cloc_jax.runtime.console import Display, ScalarLog, console, duration
+from cloc_jax.runtime.console import Display, console, duration
 from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.trackers import Tracker
 from cloc_jax.training import assembly, fit, train_step
 
 # An epoch's checkpoint is left out where it is this many times as costly as what has
@@ -37,17 +38,17 @@ class RunCallbacks(fit.Callbacks):
         folder: RunFolder,
         checkpoints: checkpoint.Checkpoints,
         requests: errors.StopRequest,
-        scalars: ScalarLog,
+        log: Sequence[Tracker],
     ):
         self._every, self._folder = config.train, folder
         self._checkpoints, self._requests = checkpoints, requests
-        self._scalars = scalars
+        self._log = log
         self._estimate = TimeEstimate(config, parts)
         self._display: Any = contextlib.nullcontext()
         self._saved, self._save_seconds = -math.inf, 0.0
         self._looked = 0  # the step of the last look at the loss
         self.rows = 0  # of the history
-        self.total_steps = 0  # over all stages, for TensorBoard
+        self.total_steps = 0  # over all stages, for trackers
 
     def __enter__(self) -> "RunCallbacks":
         return self
@@ -85,7 +86,8 @@ class RunCallbacks(fit.Callbacks):
         self.total_steps += at.sampler.steps_per_epoch
         if processes.is_first():
             self._folder.append_history(row)
-            self._scalars.write(_scalars(row), self.total_steps)
+            for tracker in self._log:
+                tracker.write(_scalars(row), self.total_steps)
         self._display.epoch(row)
         waited = time.monotonic() - self._saved
         is_due = self._save_seconds < MOST_OVERHEAD * waited or at.record["rule"]

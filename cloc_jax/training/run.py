@@ -9,9 +9,9 @@ import contextlib
 from ml_collections import ConfigDict
 
 from cloc_jax.config import saved_config
-from cloc_jax.runtime import checkpoint, errors, files, processes, sharding
-from cloc_jax.runtime.console import ScalarLog, console, print_dataset
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime import checkpoint, errors, files, processes, sharding, trackers
+from cloc_jax.runtime.console import console, print_dataset
+from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.training import assembly, encoder, fit
 from cloc_jax.training.assembly import build_dataset
 from cloc_jax.training.callbacks import RunCallbacks
@@ -60,14 +60,28 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
         total_steps = record["total_steps"] if record else 0
         with (
             errors.stop_requests() as requests,
-            ScalarLog(folder.tensorboard, total_steps + 1) as scalars,
+            tracked(config, folder, first_step=total_steps + 1) as log,
             RunCallbacks(
-                config, parts, folder, checkpoints, requests, scalars
+                config, parts, folder, checkpoints, requests, log
             ) as callbacks,
         ):
             callbacks.rows, callbacks.total_steps = rows, total_steps
             _fit(config, parts, folder, checkpoints, callbacks, record)
     return True
+
+
+def tracked(
+    config: ConfigDict, folder: RunFolder, *, first_step: int = 0
+) -> contextlib.AbstractContextManager[list[trackers.Tracker]]:
+    """The trackers of a run, of one process only."""
+    about = trackers.About(
+        folder.path.name,
+        folder.mark,
+        folder.path,
+        flatten(config.to_dict()),
+        first_step,
+    )
+    return trackers.tracked(config.log.to if processes.is_first() else (), about)
 
 
 def _fit(config, parts, folder, checkpoints, callbacks: RunCallbacks, record) -> None:
