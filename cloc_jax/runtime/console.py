@@ -170,7 +170,7 @@ class Display:
         self._bar.console.print("  ".join(parts), soft_wrap=True)
 
 
-class ScalarLog:
+class ScalarLog(contextlib.AbstractContextManager):
     """Event files of a run for TensorBoard; use as a context manager.
 
     Written at once: tensorboardX's own writer works in a thread, whose errors, such as
@@ -182,9 +182,6 @@ class ScalarLog:
     def __init__(self, folder: pathlib.Path, first_step: int):
         self._folder, self._first_step = folder, first_step
         self._writer: Any = None
-
-    def __enter__(self) -> "ScalarLog":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._writer is not None:
