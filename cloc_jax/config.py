@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict, FrozenConfigDict, config_dict
 
 from cloc_jax.runtime import environment, files, trackers
 
@@ -278,7 +278,8 @@ def _cloc() -> ConfigDict:
 
 def _set_embedding_methods(methods: ConfigDict) -> None:
     """Methods that place an image among others by its embedding."""
-    poe = methods.poe = ConfigDict()  # images as Gaussians, by distances
+    # POE: every image a Gaussian, whose distances follow the order of the ranks.
+    poe = methods.poe = ConfigDict()
     poe.width = 0  # of the Gaussians; 0 for the encoder's width
     poe.samples = 50  # drawn from each Gaussian in training
     poe.dropout = 0.5  # of the features, and of each sample
@@ -287,7 +288,8 @@ def _set_embedding_methods(methods: ConfigDict) -> None:
     poe.margin = 5.0  # of that hinge
     poe.distance = "j"  # of Gaussians: j, wasserstein, bhattacharyya or hellinger
 
-    gol = methods.gol = ConfigDict()  # order and metric on reference points, then kNN
+    # GOL: order and metric losses on reference points, prediction by kNN.
+    gol = methods.gol = ConfigDict()
     gol.width = 128  # ours: of the projection that makes embeddings signed
     gol.margin = 0.25  # of the metric loss
     gol.tau = 0  # ranks up to this far apart count as alike
@@ -295,7 +297,8 @@ def _set_embedding_methods(methods: ConfigDict) -> None:
     # Numbers of neighbours, of which the best on validation data is taken.
     gol.neighbours = (2, 4, 6, 8, 10, 14, 18, 24, 30, 40, 50, 58)
 
-    mwr = methods.mwr = ConfigDict()  # the place between two images, by windows
+    # MWR: the place between two reference images, in a window that moves.
+    mwr = methods.mwr = ConfigDict()
     mwr.hidden = 512  # width of the two layers that compare three images
     mwr.dropout = 0.5  # before the last layer
     mwr.references = 5  # ours: pairs of reference images per rank, 1 to 64
@@ -303,7 +306,8 @@ def _set_embedding_methods(methods: ConfigDict) -> None:
 
 def _set_pretraining_methods(methods: ConfigDict) -> None:
     """Methods that pretrain the encoder, then learn ranks by a linear probe."""
-    rnc = methods.rnc = ConfigDict()  # by ranked distances, then a linear regression
+    # RnC: pretraining by ranked distances, then a linear regression.
+    rnc = methods.rnc = ConfigDict()
     rnc.temperature = 2.0  # of distances between features
     rnc.augment = "rnc"  # as for simclr
     rnc.downstream = "probe"  # or full, as for simclr
@@ -311,7 +315,8 @@ def _set_pretraining_methods(methods: ConfigDict) -> None:
     rnc.pretrain = _stage("sgd", 0.1, epochs=100, weight_decay=1e-4)
     rnc.probe = _stage("sgd", 0.05, epochs=100)
 
-    simclr = methods.simclr = ConfigDict()  # contrastive, without labels
+    # SimCLR: contrastive pretraining without labels, then a linear probe.
+    simclr = methods.simclr = ConfigDict()
     simclr.temperature = 0.5  # the authors': 0.5 for small data, 0.1 for ImageNet
     simclr.width = 128  # of the projection that the contrast acts on
     simclr.hidden = 0  # of its inner layers; 0 for the encoder's width
@@ -326,7 +331,8 @@ def _set_pretraining_methods(methods: ConfigDict) -> None:
     )
     simclr.probe = _stage("sgd", 0.025, epochs=90)
 
-    supcon = methods.supcon = ConfigDict()  # contrastive, with ranks
+    # SupCon: contrastive pretraining with ranks, then a linear probe.
+    supcon = methods.supcon = ConfigDict()
     supcon.temperature = 0.1  # the authors' README; 0.07 in their code
     supcon.base_temperature = 0.07  # the loss is scaled by temperature over this
     supcon.width = 128  # of the projection that the contrast acts on
@@ -336,7 +342,8 @@ def _set_pretraining_methods(methods: ConfigDict) -> None:
     supcon.pretrain = _stage("sgd", 0.05, epochs=100, weight_decay=1e-4)
     supcon.probe = _stage("sgd", 0.5, epochs=100)
 
-    dino = methods.dino = ConfigDict()  # a teacher follows its student, without labels
+    # DINO: pretraining by a teacher that follows its student, then a linear probe.
+    dino = methods.dino = ConfigDict()
     dino.output = 4096  # ours, for small data; the authors' is 65536
     dino.hidden = 2048  # of the projection's inner layers
     dino.bottleneck = 256  # of its last, before the output
@@ -366,36 +373,43 @@ def _set_pretraining_methods(methods: ConfigDict) -> None:
 
 def _set_softmax_methods(methods: ConfigDict) -> None:
     """Methods with a loss of their own on the classifier's outputs."""
-    sord = methods.sord = ConfigDict()  # soft labels by the distance of ranks
+    # SORD: soft labels that fall with the distance of ranks.
+    sord = methods.sord = ConfigDict()
     sord.alpha = 1.0  # larger: closer to plain labels
     sord.distance = "squared"  # or absolute
 
-    clm = methods.clm = ConfigDict()  # a cumulative link model with learned thresholds
+    # CLM: a cumulative link model with learned thresholds.
+    clm = methods.clm = ConfigDict()
     clm.first = 0.0  # where the lowest threshold starts
     clm.gap = 2.0  # between thresholds at the start
     # Of the thresholds; None for the same as the rest. Adam moves each by at most about
     # this per step.
     clm.threshold_learning_rate = config_dict.placeholder(float)
 
-    soft_labels = methods.soft_labels = ConfigDict()  # by a unimodal distribution
+    # Soft labels that follow a unimodal distribution.
+    soft_labels = methods.soft_labels = ConfigDict()
     # binomial, poisson, triangular, beta or geometric; exponential ones are sord's.
     soft_labels.kind = "triangular"
     # Of triangular, what each neighbour gets; of geometric, what all others get.
     soft_labels.alpha = 0.05
 
-    cdw_ce = methods.cdw_ce = ConfigDict()  # cross-entropy of wrong ranks by distance
+    # CDW-CE: cross-entropy of wrong ranks, weighted by their distance.
+    cdw_ce = methods.cdw_ce = ConfigDict()
     cdw_ce.alpha = 5.0  # power of the distance; the authors': 5 to 7
     cdw_ce.margin = 0.0  # a wrong rank below this probability costs nothing
 
-    slace = methods.slace = ConfigDict()  # against accumulated probabilities
+    # SLACE: soft labels against accumulated probabilities.
+    slace = methods.slace = ConfigDict()
     slace.alpha = 1.0  # larger: closer to plain labels
 
-    weighted_kappa = methods.weighted_kappa = ConfigDict()  # 1 minus it, of a batch
+    # Weighted kappa: 1 minus it, over a whole batch.
+    weighted_kappa = methods.weighted_kappa = ConfigDict()
     weighted_kappa.penalty = "quadratic"  # or linear, in the distance of ranks
     weighted_kappa.log = False  # its logarithm
 
-    orcu = methods.orcu = ConfigDict()  # soft labels, a barrier to a second peak
-    orcu.strength = 3.0  # the authors' t: slope of the violated barrier
+    # ORCU: soft labels and a barrier that keeps probabilities unimodal.
+    orcu = methods.orcu = ConfigDict()
+    orcu.strength = 3.0  # the authors' t: slope of the barrier where it is violated
 
 
 def _stage(
@@ -698,24 +712,14 @@ def _leaves(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
             yield f"{prefix}{key}", value
 
 
-def canonical(config: ConfigDict, *sections: str, **changes: Mapping[str, Any]) -> str:
-    """Some sections of a configuration as text, equal where all settings are.
+def frozen_part(
+    config: ConfigDict, *sections: str, **changes: Mapping[str, Any]
+) -> FrozenConfigDict:
+    """Some sections of a configuration, which can be a key of what is cached.
 
     `changes` are settings by section that take the place of the configuration's own.
     """
     plain = {name: config.to_dict()[name] for name in sections}
     for name, settings in changes.items():
         plain[name] = plain[name] | settings
-    return json.dumps(plain, sort_keys=True)
-
-
-def from_canonical(text: str) -> ConfigDict:
-    """The sections again."""
-    return ConfigDict(_with_tuples(json.loads(text)))
-
-
-def _with_tuples(value: Any) -> Any:
-    """JSON's lists as the tuples that configurations have."""
-    if isinstance(value, dict):
-        return {key: _with_tuples(below) for key, below in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+    return FrozenConfigDict(plain)

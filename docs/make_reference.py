@@ -166,14 +166,17 @@ def _remarks() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
         for statement in function.body:
             if not isinstance(statement, ast.Assign):
                 continue
-            target = ast.unparse(statement.targets[0])
+            target = ast.unparse(statement.targets[-1])
             if not re.fullmatch(r"[\w.]+", target) or "." not in target:
                 continue
-            name = prefix + target.partition(".")[2]
+            # Where several methods are set, as in `poe = methods.poe = …`.
+            is_field = prefix == "method." and not target.startswith("methods.")
+            name = prefix + (target if is_field else target.partition(".")[2])
             said = _remark(statement, comments)
             is_group = re.match(r"ConfigDict\(|_\w+\(", ast.unparse(statement.value))
             (groups if is_group else remarks)[name] = said.text()
-    docs.pop("stage", None)
+    for group in ("stage", "method"):
+        docs.pop(group, None)
     return remarks, groups, docs
 
 
@@ -181,6 +184,8 @@ def _prefix(function: str) -> str:
     """Where the fields that a function of config.py sets belong."""
     if function == "default_config":
         return ""
+    if function.startswith("_set_"):
+        return "method."
     return "stage." if function == "_stage" else f"method.{function[1:]}."
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from cloc_jax.methods import HeadOptions, Limits, Task
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.training import assembly, train_step
 from configs import folder, quickstart
@@ -21,6 +22,14 @@ SMALL_METHODS = {
     "method__gol__width": 4,
     "method__poe__samples": 3,
 }
+
+
+def task(num_ranks):
+    """What a method is made for that needs neither a head nor a mesh."""
+    head = HeadOptions(0, False, "layers", 8, "free")
+    limits = Limits(2, 2, "mae")
+    return Task(num_ranks, limits, head, sharding.make_mesh(1), batch_size=8)
+
 
 KEY = jax.random.key(0)  # of steps
 

@@ -35,19 +35,6 @@ class Program(NamedTuple):
     make_carry: Callable[[], Any] | None = None  # the first argument of a step
 
 
-class Costs(NamedTuple):
-    """What a compiled program needs on each device; sizes in bytes."""
-
-    trace_seconds: float  # tracing and lowering
-    compile_seconds: float
-    arguments: int
-    outputs: int
-    temporaries: int
-    peak: int  # at once, with donated arguments counted once
-    collectives: dict[str, dict[str, int]]  # count and bytes by kind
-    launches: int  # of kernels, copies and communications
-
-
 class TooLarge(MemoryError):
     """The compiler found that a program does not fit into a device."""
 
@@ -163,8 +150,8 @@ def _placed(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def compile_program(program: Program, platform: str) -> Costs:
-    """The costs of the compiled program, or `TooLarge`.
+def compile_program(program: Program, platform: str) -> dict[str, Any]:
+    """What a compiled program needs on each device, sizes in bytes; or `TooLarge`.
 
     `platform` is what JAX lowers for: "cpu", "cuda" or "tpu".
     """
@@ -184,13 +171,14 @@ def compile_program(program: Program, platform: str) -> Costs:
     # Compilers disagree on what they count: a CPU's leaves temporaries out of its peak,
     # a TPU's has some of them nowhere else.
     total = arguments + outputs + memory.temp_size_in_bytes
-    return Costs(
-        trace_seconds=middle - start,
-        compile_seconds=end - middle,
-        arguments=arguments,
-        outputs=outputs,
-        temporaries=memory.temp_size_in_bytes,
-        peak=max(total - memory.alias_size_in_bytes, memory.peak_memory_in_bytes),
-        collectives=hlo_text.read_collectives(text),
-        launches=hlo_text.count_launches(text),
-    )
+    return {
+        "trace_seconds": middle - start,
+        "compile_seconds": end - middle,
+        "arguments": arguments,
+        "outputs": outputs,
+        "temporaries": memory.temp_size_in_bytes,
+        # At once, with donated arguments counted once.
+        "peak": max(total - memory.alias_size_in_bytes, memory.peak_memory_in_bytes),
+        "collectives": hlo_text.read_collectives(text),
+        "launches": hlo_text.count_launches(text),
+    }

@@ -4,12 +4,8 @@ import math
 import re
 
 COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-)
+    "all-gather all-reduce reduce-scatter all-to-all collective-permute"
+).split()
 # An asynchronous one is read where it is done: there its shape is that of the result.
 _COLLECTIVE = re.compile(rf"= (\(.*\)|\S+) ({'|'.join(COLLECTIVES)})(?:-done)?\(")
 _SHAPE = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
@@ -21,17 +17,10 @@ _CALLED = re.compile(
 _NAME = re.compile(r"[\w.-]+")
 _ROUNDS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 # Names for what is there already; the ends of what was started are left out too.
-_FREE = {
-    "after-all",
-    "bitcast",
-    "constant",
-    "get-tuple-element",
-    "opt-barrier",
-    "parameter",
-    "partition-id",
-    "replica-id",
-    "tuple",
-}
+_FREE = (
+    "after-all bitcast constant get-tuple-element opt-barrier parameter partition-id "
+    "replica-id tuple"
+).split()
 
 
 def read_collectives(text: str) -> dict[str, dict[str, int]]:

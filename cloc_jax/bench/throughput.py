@@ -64,17 +64,12 @@ def random_batch(
 
 def mmnp_programs(data, algorithms: Sequence[str], mesh: Mesh) -> dict[str, Program]:
     """CLOC's loss of a random batch in several forms, and its floor."""
-    embeddings, labels, margins = data
     split = sharding.split_batch(mesh)
-    placed = (
-        jax.device_put(embeddings, split),
-        jax.device_put(labels, split),
-        jax.device_put(margins, sharding.copied(mesh)),
-        jax.device_put(jnp.ones(len(labels), bool), split),
-    )
+    where = split, split, sharding.copied(mesh), split
+    placed = jax.device_put((*data, jnp.ones(len(data[1]), bool)), where)
     programs = {FLOOR: compiled(jax.value_and_grad(_squared_cosines), placed[0])}
     for algorithm in algorithms:
-        if algorithm == "dense" and len(labels) > DENSE_UP_TO:
+        if algorithm == "dense" and len(data[1]) > DENSE_UP_TO:
             continue
         options: dict[str, Any] = {"algorithm": algorithm}
         loss = functools.partial(losses.mmnp, **options)

@@ -79,10 +79,10 @@ def _row(program: compiled_programs.Program, target: Target) -> Row:
         except compiled_programs.TooLarge as error:
             console.print(f"  {where}: does not fit")
             return row | {"fits": False, "error": str(error)}
-    seconds = costs.trace_seconds + costs.compile_seconds
+    seconds = costs["trace_seconds"] + costs["compile_seconds"]
     console.print(f"  {where}: {seconds:.0f} s")  # all may take long
-    fits = costs.peak <= target.memory
-    return row | {"memory": target.memory, "fits": fits} | costs._asdict()
+    fits = costs["peak"] <= target.memory
+    return row | {"memory": target.memory, "fits": fits} | costs
 
 
 def _cell(row: Row) -> Row:

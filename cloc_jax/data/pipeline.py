@@ -8,7 +8,7 @@ where items differ in it. Where a sampler's rows hold several items, "id", "labe
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import grain
 import jax
@@ -19,16 +19,6 @@ from cloc_jax.data.source import Draw, Source
 
 Batch = dict[str, Any]
 PREFETCH = 2  # batches on their way to the device while a step computes
-
-
-class Share(NamedTuple):
-    """The rows of every batch that this process reads: one of several equal parts."""
-
-    part: int
-    parts: int
-
-
-WHOLE = Share(0, 1)
 
 
 def generator(place: Sequence[int]) -> np.random.Generator:
@@ -45,19 +35,20 @@ def training_batches(
     first_step: int,
     threads: int,
     steps: int | None = None,
-    share: Share = WHOLE,
+    share: tuple[int, int] = (0, 1),
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
     """Batches `first_step`, `first_step` + 1, … on the device, `steps` or without end.
 
     `draws` makes the views of an item, one function per view. Only this process's
-    share of the rows is read; `place` makes whole batches of them.
+    share of the rows is read, as (part, number of parts); `place` makes whole batches.
     """
-    rows = sampler.batch_size // share.parts
+    part, parts = share
+    rows = sampler.batch_size // parts
 
     def element(position: int) -> Batch:
         step, row = divmod(position, rows)
-        row += share.part * rows
+        row += part * rows
         items = sampler.batch(step)[row]
         # Seeded by its place in the run, so that neither threads nor processes
         # change an image.
@@ -79,16 +70,17 @@ def evaluation_batches(
     batch_size: int,
     *,
     threads: int,
-    share: Share = WHOLE,
+    share: tuple[int, int] = (0, 1),
     place: Callable[[Batch], Batch] = jax.device_put,
 ) -> Iterator[Batch]:
     """Every item once, in order; the last batch is filled up with masked copies."""
-    rows = batch_size // share.parts
+    part, parts = share
+    rows = batch_size // parts
     num_batches = -(-len(source) // batch_size)
 
     def element(position: int) -> Batch:
         batch, row = divmod(position, rows)
-        position = batch * batch_size + share.part * rows + row
+        position = batch * batch_size + part * rows + row
         item = min(position, len(source) - 1)
         return _element(source, item, source[item], position < len(source))
 

@@ -123,7 +123,10 @@ class Backbone(nnx.Module):
             check_choice(f"encoder.{key}", given, choices)
         make = layers.Make(
             conv=functools.partial(layers.conv, dtype=dtype, rngs=rngs),
-            norm=functools.partial(layers.norm, epsilon=epsilon, rngs=rngs),
+            # Running statistics keep nine tenths a step, as torch's do.
+            norm=functools.partial(
+                layers.BatchNorm, momentum=0.9, epsilon=epsilon, rngs=rngs
+            ),
             linear=functools.partial(
                 nnx.Linear,
                 kernel_init=nnx.initializers.he_normal(),

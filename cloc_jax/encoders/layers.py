@@ -74,7 +74,8 @@ class BatchNorm(nnx.BatchNorm):
     """Batch norm computed in float32; gives back the type it got.
 
     nnx.BatchNorm with a dtype would round its statistics to it, and without one it
-    would leave all activations behind it in float32.
+    would leave all activations behind it in float32. The running variance is the biased
+    one, as Keras', where torch keeps the unbiased.
 
     Attributes:
       groups: equal parts of the batch that each get statistics of their own in
@@ -115,14 +116,6 @@ def set_statistics(network: nnx.Module, *, groups: int, is_frozen: bool) -> None
     for _, module in nnx.iter_graph(network):
         if isinstance(module, BatchNorm):
             module.groups, module.is_frozen = groups, is_frozen
-
-
-def norm(features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> BatchNorm:
-    """Batch norm whose running statistics keep nine tenths a step, as torch's do.
-
-    The running variance is the biased one, as Keras', where torch keeps the unbiased.
-    """
-    return BatchNorm(features, momentum=0.9, epsilon=epsilon, rngs=rngs)
 
 
 def max_pool(x: Activations, window: int, *, stride: int, pad: int = 0) -> Activations:

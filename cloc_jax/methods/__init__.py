@@ -1,11 +1,11 @@
 """Methods: ways to learn ranks from images, one module per family."""
 
-from cloc_jax.methods.heads import HeadOptions
 from cloc_jax.methods.interface import (
     ENCODER,
     HEAD,
     KEPT_TRIPLETS,
     Context,
+    HeadOptions,
     Labelled,
     Limits,
     Method,
@@ -14,9 +14,10 @@ from cloc_jax.methods.interface import (
     Stage,
     Stop,
     Support,
+    Task,
     Verdict,
     View,
     freeze,
     group_of,
 )
-from cloc_jax.methods.registry import METHODS, build, takes
+from cloc_jax.methods.registry import METHODS, build

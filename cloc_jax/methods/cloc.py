@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from cloc_jax import losses
@@ -136,13 +135,9 @@ class Margins(nnx.Module):
     so a fixed one ignores its entry and gets gradient 0. With one `Margin` for several
     boundaries the value is shared.
 
-    Args:
-      margins: one per boundary, or one for all.
-      num_boundaries: between neighbouring ranks.
-      start: range of start values.
-      form: "softplus" stays above the floor; "relu" can get stuck on it.
-      budget: above 0, what all margins would sum to if all were learned: learned ones
-        are scaled to the mean budget / num_boundaries, fixed ones keep their values.
+    The form "softplus" stays above the floor; "relu" can get stuck on it. `budget` is,
+    above 0, what all margins would sum to if all were learned: learned ones are scaled
+    to the mean budget / num_boundaries, fixed ones keep their values.
     """
 
     def __init__(
@@ -185,12 +180,8 @@ class Margins(nnx.Module):
 
 
 def cloc(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    mesh: Mesh,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    is_encoder_frozen: bool,
     stop_accuracy: float,
     phases: int,
     phase_two_init: str,
@@ -207,7 +198,7 @@ def cloc(
     margin_learning_rate: float | None,
 ) -> interface.Method:
     """The paper's method; see `cloc_jax/config.py` for what each setting means."""
-    boundaries = num_ranks - 1
+    boundaries, head = task.num_ranks - 1, task.head
     entries = parse(margins, boundaries, floor=rho, start=margin_start)
     interface.check_range("method.cloc", 0, weight=weight, margin_budget=margin_budget)
     interface.check_range("method.cloc", 0, stop_accuracy=stop_accuracy)
@@ -232,7 +223,7 @@ def cloc(
             "layer; use embedding or logits, or head.classifier=layers."
         )
 
-    if is_encoder_frozen and contrast == "embedding" and not head.projection:
+    if task.is_encoder_frozen and contrast == "embedding" and not head.projection:
         raise ValueError(
             "encoder.frozen keeps the features, and with method.cloc.contrast="
             "embedding and head.projection=0 the contrast acts on nothing else, so it "
@@ -240,10 +231,10 @@ def cloc(
         )
 
     options: dict[str, Any] = {"reduction": reduction, "algorithm": algorithm}
-    mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), mesh)
+    mmnp = sharding.over_batch(functools.partial(losses.mmnp, **options), task.mesh)
 
     def init(encoder, rngs):
-        inner = heads.Head(encoder.features, num_ranks, head, rngs=rngs)
+        inner = heads.Head(encoder.features, task.num_ranks, head, rngs=rngs)
         network = heads.Network(encoder, inner)
         network.margins = Margins(
             entries,
@@ -308,13 +299,13 @@ def cloc(
         title="phase one",
         loss=loss,
         trains=dict.fromkeys(interface.NETWORK, {}) | {MARGINS: of_margins},
-        stop=interface.by_validation(limits, train_accuracy=stop_accuracy),
+        stop=interface.by_validation(task.limits, train_accuracy=stop_accuracy),
     )
     refine = joint._replace(
         name="refine",
         title="phase two",
         trains=dict.fromkeys(interface.NETWORK, {}),
-        stop=interface.by_validation(limits),
+        stop=interface.by_validation(task.limits),
         enter=enter_refine,
         hand_over="best",
     )

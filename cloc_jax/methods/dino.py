@@ -99,10 +99,8 @@ class Distilled(pretraining.Pretrained):
 
 
 def dino(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    batch_size: int,
-    limits: interface.Limits,
     output: int,
     hidden: int,
     bottleneck: int,
@@ -114,9 +112,8 @@ def dino(
     frozen_epochs: int,
     local_crops: int,
     local_size: Sequence[int],
-    downstream: str,
     pretrain: Mapping[str, Any],
-    probe: Mapping[str, Any],
+    **training: Any,
 ) -> interface.Method:
     """Pretraining and a probe; see `cloc_jax/config.py` for what each setting means."""
     interface.check_range(
@@ -151,7 +148,9 @@ def dino(
             rngs=rngs,
         )
         last_layer = LastLayer(bottleneck, output, rngs=rngs)
-        return Distilled(encoder, projection, last_layer, num_ranks, output, rngs=rngs)
+        return Distilled(
+            encoder, projection, last_layer, task.num_ranks, output, rngs=rngs
+        )
 
     def loss(model, batch, rngs):
         views, where = batch["image"], batch["mask"]
@@ -202,12 +201,13 @@ def dino(
         interface.View(augment="dino_global_1"),
         interface.View(augment="dino_global_2"),
     )
-    given = (batch_size, limits, downstream, pretrain, probe)
     first, second = pretraining.two_stages(
         "dino",
         loss,
         pretraining.classify,
-        *given,
+        task,
+        pretrain=pretrain,
+        **training,
         views=(*large_views, *(local,) * local_crops),
         trains=trains,
         enter=enter,

@@ -42,10 +42,8 @@ class Embedder(nnx.Module):
 
 
 def gol(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    batch_size: int,
-    limits: interface.Limits,
     width: int,
     margin: float,
     tau: int,
@@ -56,7 +54,7 @@ def gol(
     interface.check_range("method.gol", 2, width=width)
     interface.check_range("method.gol", 0, pairs=pairs, margin=margin, tau=tau)
     interface.check_range("method.gol", 1, neighbours=min(neighbours, default=0))
-    count = pairs or batch_size // 2
+    num_ranks, count = task.num_ranks, pairs or task.batch_size // 2
 
     def init(encoder, rngs):
         return Embedder(encoder, width, num_ranks, rngs=rngs)
@@ -105,7 +103,7 @@ def gol(
 
     stage = fit_stage(
         loss,
-        limits,
+        task.limits,
         trains=dict.fromkeys((*interface.NETWORK, REFERENCES), {}),
         enter=enter,
     )

@@ -1,6 +1,5 @@
 """Heads on an encoder: an optional projection, then a classifier and its loss."""
 
-import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -10,10 +9,9 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
-from cloc_jax.config import check_choice, check_range
 from cloc_jax.encoders import Encoder
 from cloc_jax.losses import masks, unit_vectors
-from cloc_jax.methods.interface import Prediction
+from cloc_jax.methods.interface import HeadOptions, Prediction
 
 # Images, or what the frozen parts of an encoder made of them.
 Inputs = (
@@ -21,8 +19,6 @@ Inputs = (
     | Float[Array, "batch height width channels"]
     | Float[Array, "batch features"]
 )
-CLASSIFIERS = ("layers", "cosine")
-SHAPES = ("free", "binomial", "poisson", "copoc")
 FIRST_SCALE = 10.0  # of cosines, as logits of a cosine classifier
 CONTRASTS = ("embedding", "hidden", "logits")
 
@@ -50,29 +46,6 @@ class Prototypes(nnx.Module):
     def __call__(self, embedding: Float[Array, "batch dim"]):
         cosines = unit_vectors(embedding) @ unit_vectors(self.vectors[...]).T
         return self.scale() * cosines
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadOptions:
-    """What a head is made of; see `cloc_jax/config.py` for what each means."""
-
-    projection: int
-    projection_relu: bool
-    classifier: str
-    hidden: int
-    shape: str
-
-    def __post_init__(self) -> None:
-        check_choice("head.classifier", self.classifier, CLASSIFIERS)
-        check_choice("head.shape", self.shape, SHAPES)
-        if self.shape != "free" and self.classifier != "layers":
-            raise ValueError(
-                f"head.shape is {self.shape!r}, which computes the logits from outputs "
-                f"of layers, but head.classifier is {self.classifier!r}; use layers, "
-                "or head.shape=free."
-            )
-        check_range("head", 0, projection=self.projection)
-        check_range("head", 1, hidden=self.hidden)
 
 
 class Unimodal(nnx.Module):

@@ -4,12 +4,14 @@ CLOC's two phases, pretraining with a probe after it, a teacher that follows its
 and reference points are all the same to the loop, which knows nothing but this file.
 """
 
+import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from cloc_jax.config import check_choice, check_range
@@ -25,6 +27,8 @@ UNDECAYED: Mapping[str, Any] = {"weight_decay": 0.0, "final_weight_decay": None}
 # The `Share` of triplets that keep their margin, in the history and the results.
 KEPT_TRIPLETS = "kept_triplets"
 
+CLASSIFIERS = ("layers", "cosine")
+SHAPES = ("free", "binomial", "poisson", "copoc")
 HIGHER_IS_BETTER = {"accuracy": True, "qwk": True, "mae": False, "macro_mae": False}
 
 Support = dict[str, np.ndarray]  # what `Method.fit` found, saved with the run
@@ -119,6 +123,41 @@ class Limits(NamedTuple):
     max_epochs: int
     patience: int
     monitor: str
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOptions:
+    """What a head is made of; see `cloc_jax/config.py` for what each means."""
+
+    projection: int
+    projection_relu: bool
+    classifier: str
+    hidden: int
+    shape: str
+
+    def __post_init__(self) -> None:
+        check_choice("head.classifier", self.classifier, CLASSIFIERS)
+        check_choice("head.shape", self.shape, SHAPES)
+        if self.shape != "free" and self.classifier != "layers":
+            raise ValueError(
+                f"head.shape is {self.shape!r}, which computes the logits from outputs "
+                f"of layers, but head.classifier is {self.classifier!r}; use layers, "
+                "or head.shape=free."
+            )
+        check_range("head", 0, projection=self.projection)
+        check_range("head", 1, hidden=self.hidden)
+
+
+class Task(NamedTuple):
+    """What a method is made for: all that is not among its own settings."""
+
+    num_ranks: int
+    limits: Limits
+    head: HeadOptions
+    mesh: Mesh
+    batch_size: int
+    is_encoder_frozen: bool = False
+    boundary_weights: Sequence[float] = ()  # one per boundary, or none for all alike
 
 
 class Stage(NamedTuple):

@@ -8,7 +8,7 @@ thresholds (`clm`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -41,8 +41,7 @@ def fit_stage(
 
 def logit_method(
     outputs: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
+    task: interface.Task,
     *,
     loss: Callable,
     above: Callable | None = None,
@@ -62,14 +61,15 @@ def logit_method(
       readout: (thresholds) -> Readout.
     """
     for name, plain in (("classifier", "layers"), ("shape", "free")):
-        if above is not None and getattr(head, name) != plain:
+        given = getattr(task.head, name)
+        if above is not None and given != plain:
             raise ValueError(
-                f"head.{name} is {getattr(head, name)!r}, which gives one number per "
+                f"head.{name} is {given!r}, which gives one number per "
                 f"rank; this method asks at boundaries: use {plain}."
             )
 
     def init(encoder, rngs):
-        inner = heads.Head(encoder.features, outputs, head, rngs=rngs)
+        inner = heads.Head(encoder.features, outputs, task.head, rngs=rngs)
         network = heads.Network(encoder, inner)
         network.thresholds = nnx.Param(thresholds()) if thresholds else None
         return network
@@ -93,7 +93,7 @@ def logit_method(
     own_rate = {} if threshold_rate is None else {"learning_rate": threshold_rate}
     stage = fit_stage(
         train,
-        limits,
+        task.limits,
         trains=dict.fromkeys(interface.NETWORK, {})
         | {THRESHOLDS: dict(interface.UNDECAYED) | own_rate},
     )
@@ -118,13 +118,7 @@ def of_softmax(**allowed: Any) -> Callable[[Callable], Callable[..., interface.M
     """
 
     def method_of(loss):
-        def make(
-            *,
-            num_ranks: int,
-            head: heads.HeadOptions,
-            limits: interface.Limits,
-            **settings: Any,
-        ) -> interface.Method:
+        def make(task: interface.Task, **settings: Any) -> interface.Method:
             for name, values in allowed.items():
                 section, given = f"method.{loss.__name__}", settings[name]
                 if isinstance(given, str):
@@ -135,7 +129,7 @@ def of_softmax(**allowed: Any) -> Callable[[Callable], Callable[..., interface.M
             def of_logits(logits, _, label, **rows):
                 return loss(logits, label, **settings, **rows)
 
-            return logit_method(num_ranks, head, limits, loss=of_logits)
+            return logit_method(task.num_ranks, task, loss=of_logits)
 
         return make
 
@@ -174,36 +168,29 @@ def soft_labels(logits, labels, *, kind, alpha, **rows):
     return losses.soft_cross_entropy(logits, labels, soft, **rows)
 
 
-def _of_boundaries(given: Sequence[float], num_ranks: int) -> np.ndarray | None:
+def _boundary_weights(task: interface.Task) -> np.ndarray | None:
     """The weight of each boundary's term; None where none is given."""
-    if not given:
+    if not task.boundary_weights:
         return None
-    interface.check_weights("boundary", given, num_ranks - 1)
-    return np.asarray(given, np.float32)
+    interface.check_weights("boundary", task.boundary_weights, task.num_ranks - 1)
+    return np.asarray(task.boundary_weights, np.float32)
 
 
-def orcnn(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    boundary_weights: Sequence[float],
-) -> interface.Method:
+def orcnn(task: interface.Task) -> interface.Method:
     """One binary classifier per boundary (Niu et al., "Ordinal Regression with Multiple
     Output CNN for Age Estimation", CVPR 2016).
 
     Its answers need not agree with one another: a rank is the number of yeses.
     """
 
-    weights = _of_boundaries(boundary_weights, num_ranks)
+    weights, boundaries = _boundary_weights(task), task.num_ranks - 1
 
     def pairs(logits):
-        return logits.reshape(logits.shape[0], num_ranks - 1, 2)
+        return logits.reshape(logits.shape[0], boundaries, 2)
 
     return logit_method(
-        2 * (num_ranks - 1),
-        head,
-        limits,
+        2 * boundaries,
+        task,
         loss=lambda logits, _, label, **rows: losses.ordinal_binary(
             pairs(logits), label, boundary_weights=weights, **rows
         ),
@@ -211,21 +198,14 @@ def orcnn(
     )
 
 
-def coral(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    boundary_weights: Sequence[float],
-) -> interface.Method:
+def coral(task: interface.Task) -> interface.Method:
     """One score, and a bias per boundary (Cao et al., "Rank Consistent Ordinal
     Regression for Neural Networks", Pattern Recognition Letters 2020)."""
-    weights = _of_boundaries(boundary_weights, num_ranks)
-    steps = jnp.arange(num_ranks - 1, 0, -1, dtype=jnp.float32) / (num_ranks - 1)
+    weights, boundaries = _boundary_weights(task), task.num_ranks - 1
+    steps = jnp.arange(boundaries, 0, -1, dtype=jnp.float32) / boundaries
     return logit_method(
         1,
-        head,
-        limits,
+        task,
         loss=lambda logits, biases, label, **rows: losses.coral(
             logits + biases[None, :], label, boundary_weights=weights, **rows
         ),
@@ -235,21 +215,14 @@ def coral(
     )
 
 
-def corn(
-    *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
-    boundary_weights: Sequence[float],
-) -> interface.Method:
+def corn(task: interface.Task) -> interface.Method:
     """Is it above this boundary, given that it is above the one before? (Shi et al.,
     "Deep Neural Networks for Rank-Consistent Ordinal Regression Based on Conditional
     Probabilities", 2021)."""
-    weights = _of_boundaries(boundary_weights, num_ranks)
+    weights, boundaries = _boundary_weights(task), task.num_ranks - 1
     return logit_method(
-        num_ranks - 1,
-        head,
-        limits,
+        boundaries,
+        task,
         loss=lambda logits, _, label, **rows: losses.corn(
             logits, label, boundary_weights=weights, **rows
         ),
@@ -258,10 +231,8 @@ def corn(
 
 
 def clm(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    head: heads.HeadOptions,
-    limits: interface.Limits,
     first: float,
     gap: float,
     threshold_learning_rate: float | None,
@@ -275,7 +246,7 @@ def clm(
     interface.check_range("method.clm", 0.001, gap=gap)
 
     def start():
-        gaps = jnp.full(num_ranks - 2, gap, jnp.float32)
+        gaps = jnp.full(task.num_ranks - 2, gap, jnp.float32)
         return jnp.concatenate([jnp.full(1, first), heads.inverse_softplus(gaps)])
 
     def ordered(raw):
@@ -283,8 +254,7 @@ def clm(
 
     return logit_method(
         1,
-        head,
-        limits,
+        task,
         loss=lambda logits, raw, label, **rows: losses.cumulative_link(
             logits[:, 0], ordered(raw), label, **rows
         ),

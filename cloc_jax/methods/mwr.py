@@ -78,17 +78,13 @@ class Comparator(nnx.Module):
 
 
 def mwr(
-    *,
-    num_ranks: int,
-    limits: interface.Limits,
-    hidden: int,
-    dropout: float,
-    references: int,
+    task: interface.Task, *, hidden: int, dropout: float, references: int
 ) -> interface.Method:
     """One stage; see `cloc_jax/config.py` for what each setting means."""
     interface.check_range("method.mwr", 1, hidden=hidden)
     interface.check_range("method.mwr", 0, 0.99, dropout=dropout)
     interface.check_range("method.mwr", 1, PAIRS, references=references)
+    num_ranks = task.num_ranks
 
     def init(encoder, rngs):
         head = Comparator(encoder.features, hidden, dropout, rngs=rngs)
@@ -117,7 +113,7 @@ def mwr(
         fitted = fitted_predictions.fit_scale(np.asarray(values), val.labels, num_ranks)
         return support | fitted
 
-    stage = fit_stage(loss, limits, sampler="triples")
+    stage = fit_stage(loss, task.limits, sampler="triples")
     return interface.Method(init, (stage,), heads.features, predict, fit)
 
 

@@ -53,9 +53,8 @@ class Gaussian(nnx.Module):
 
 
 def poe(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    limits: interface.Limits,
     width: int,
     samples: int,
     dropout: float,
@@ -72,7 +71,7 @@ def poe(
 
     def init(encoder, rngs):
         inner = width or encoder.features
-        head = Gaussian(encoder.features, inner, num_ranks, dropout, rngs=rngs)
+        head = Gaussian(encoder.features, inner, task.num_ranks, dropout, rngs=rngs)
         return heads.Network(encoder, head)
 
     def loss(model, batch, rngs):
@@ -103,10 +102,10 @@ def poe(
 
     def predict(model, images, support):
         probabilities = jax.nn.softmax(model.head.classifier(embed(model, images)))
-        ranks = jnp.arange(num_ranks, dtype=probabilities.dtype)
+        ranks = jnp.arange(task.num_ranks, dtype=probabilities.dtype)
         value = probabilities @ ranks
         label = jnp.round(value).astype(jnp.int32)
         return interface.Prediction(label, value=value, probabilities=probabilities)
 
-    stage = fit_stage(loss, limits)
+    stage = fit_stage(loss, task.limits)
     return interface.Method(init, (stage,), embed, predict, takes_weights=True)

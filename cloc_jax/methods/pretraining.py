@@ -67,8 +67,8 @@ def two_stages(
     name: str,
     contrast: Callable,
     learn: Callable,
-    batch_size: int,
-    limits: interface.Limits,
+    task: interface.Task,
+    *,
     downstream: str,
     pretrain: Mapping[str, Any],
     probe: Mapping[str, Any],
@@ -81,7 +81,7 @@ def two_stages(
     first stage, or other values of these.
     """
     interface.check_choice(f"method.{name}.downstream", downstream, ("probe", "full"))
-    optimizer, epochs = own_optimizer(pretrain, batch_size)
+    optimizer, epochs = own_optimizer(pretrain, task.batch_size)
     first = interface.Stage(
         name="pretrain",
         loss=contrast,
@@ -96,15 +96,15 @@ def two_stages(
         name=downstream,
         loss=learn,
         trains=dict.fromkeys((*interface.ENCODER, interface.HEAD), {}),
-        stop=interface.by_validation(limits),
+        stop=interface.by_validation(task.limits),
         sampler="shuffled",
         hand_over="best",
     )
     if downstream == "probe":
-        optimizer, epochs = own_optimizer(probe, batch_size)
+        optimizer, epochs = own_optimizer(probe, task.batch_size)
         second = second._replace(
             trains={interface.HEAD: {}},
-            stop=interface.by_validation(limits._replace(max_epochs=epochs)),
+            stop=interface.by_validation(task.limits._replace(max_epochs=epochs)),
             optimizer=optimizer,
         )
     return first._replace(**options), second
@@ -159,8 +159,7 @@ def contrastive_method(
     name: str,
     init: Callable,
     contrast: Callable,
-    batch_size: int,
-    limits: interface.Limits,
+    task: interface.Task,
     *,
     augment: str,
     learn: Callable = classify,
@@ -180,15 +179,13 @@ def contrastive_method(
         return contrast(features, batch["label"], where=batch["mask"]), {}
 
     views = (interface.View(augment=augment),) * 2
-    stages = two_stages(name, loss, learn, batch_size, limits, views=views, **training)
+    stages = two_stages(name, loss, learn, task, views=views, **training)
     return interface.Method(init, stages, heads.features, predict, takes_weights=True)
 
 
 def simclr(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    batch_size: int,
-    limits: interface.Limits,
     temperature: float,
     width: int,
     hidden: int,
@@ -199,8 +196,7 @@ def simclr(
     Chen et al., "A Simple Framework for Contrastive Learning of Visual
     Representations", ICML 2020.
 
-    The encoder is pretrained without labels. The released code's loss is twice this
-    one, which is the mean over anchors.
+    The released code's loss is twice this one, which is the mean over anchors.
     """
     interface.check_range("method.simclr", 0.001, temperature=temperature)
     interface.check_range("method.simclr", 1, width=width)
@@ -210,19 +206,17 @@ def simclr(
         inner = hidden or encoder.features
         widths = (encoder.features, inner, inner, width)
         projection = Perceptron(widths, has_norms=True, use_bias=False, rngs=rngs)
-        return Pretrained(encoder, projection, num_ranks, rngs=rngs)
+        return Pretrained(encoder, projection, task.num_ranks, rngs=rngs)
 
     def contrast(features, labels, where):
         return losses.nt_xent(features, temperature=temperature, where=where)
 
-    return contrastive_method("simclr", init, contrast, batch_size, limits, **training)
+    return contrastive_method("simclr", init, contrast, task, **training)
 
 
 def supcon(
+    task: interface.Task,
     *,
-    num_ranks: int,
-    batch_size: int,
-    limits: interface.Limits,
     temperature: float,
     base_temperature: float,
     width: int,
@@ -237,21 +231,16 @@ def supcon(
     def init(encoder, rngs):
         widths = (encoder.features, encoder.features, width)
         projection = Perceptron(widths, has_norms=False, rngs=rngs)
-        return Pretrained(encoder, projection, num_ranks, rngs=rngs)
+        return Pretrained(encoder, projection, task.num_ranks, rngs=rngs)
 
     contrast = functools.partial(
         losses.supcon, temperature=temperature, base_temperature=base_temperature
     )
-    return contrastive_method("supcon", init, contrast, batch_size, limits, **training)
+    return contrastive_method("supcon", init, contrast, task, **training)
 
 
 def rnc(
-    *,
-    num_ranks: int,
-    batch_size: int,
-    limits: interface.Limits,
-    temperature: float,
-    **training: Any,
+    task: interface.Task, *, temperature: float, **training: Any
 ) -> interface.Method:
     """Of two images the one nearer in rank is to be nearer in embedding.
 
@@ -263,6 +252,7 @@ def rnc(
     code the loss is stabilised by a masked maximum and needs no loop over columns.
     """
     interface.check_range("method.rnc", 0.001, temperature=temperature)
+    num_ranks = task.num_ranks
 
     def init(encoder, rngs):
         return Pretrained(encoder, None, 1, rngs=rngs)
@@ -283,7 +273,5 @@ def rnc(
         return fitted_predictions.fit_scale(value, val.labels, num_ranks)
 
     contrast = functools.partial(losses.rnc, temperature=temperature)
-    method = contrastive_method(
-        "rnc", init, contrast, batch_size, limits, learn=regress, **training
-    )
+    method = contrastive_method("rnc", init, contrast, task, learn=regress, **training)
     return method._replace(predict=predict, fit=fit, fit_reads=("val",))

@@ -1,11 +1,10 @@
 """Methods by name."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloc_jax.methods import cloc, dino, gol, logit_methods, mwr, poe, pretraining
-from cloc_jax.methods.interface import Method
+from cloc_jax.methods.interface import Method, Task
 
 METHODS: dict[str, Callable[..., Method]] = {
     "cloc": cloc.cloc,
@@ -31,27 +30,18 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
-def build(name: str, settings: Mapping[str, Any], shared: Mapping[str, Any]) -> Method:
-    """The method called `name`.
+WITH_BOUNDARIES = ("orcnn", "coral", "corn")  # whose losses have a term for each
 
-    `settings` are as `config.method.<name>` has them. `shared` is what methods may ask
-    for by naming it in their signature: num_ranks, mesh, head, limits, batch_size,
-    is_encoder_frozen, boundary_weights (one number per boundary, or none).
-    """
+
+def build(name: str, settings: Mapping[str, Any], task: Task) -> Method:
+    """The method called `name`, with settings as `config.method.<name>` has them."""
     if name not in METHODS:
         raise ValueError(
             f"method.name is {name!r}; this version has {', '.join(METHODS)}."
         )
-    if shared.get("boundary_weights") and not takes(name, "boundary_weights"):
-        having = [other for other in METHODS if takes(other, "boundary_weights")]
+    if task.boundary_weights and name not in WITH_BOUNDARIES:
         raise ValueError(
             f"train.boundary_weights is set, but method {name} has no term per "
-            f"boundary; leave it out, or use {', '.join(having)}."
+            f"boundary; leave it out, or use {', '.join(WITH_BOUNDARIES)}."
         )
-    own = {key: value for key, value in shared.items() if takes(name, key)}
-    return METHODS[name](**settings, **own)
-
-
-def takes(name: str, shared: str) -> bool:
-    """Whether the method called `name` uses that one of the shared arguments."""
-    return shared in inspect.signature(METHODS[name]).parameters
+    return METHODS[name](task, **settings)

@@ -100,8 +100,7 @@ class Checkpoints:
 
     def record(self) -> dict[str, Any]:
         """The newest checkpoint's record."""
-        restored = self._restore(record=ocp.args.JsonRestore())
-        return restored["record"]
+        return self._restore(record=ocp.args.JsonRestore())["record"]
 
     def arrays(self, like: Any) -> Any:
         """The newest checkpoint's arrays, shaped and typed as `like`."""

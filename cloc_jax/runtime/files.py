@@ -318,6 +318,7 @@ def read_arrays(path: pathlib.Path, *, remedy: str) -> dict[str, Any]:
     import numpy as np  # late: `launch.py --help` answers at once
 
     check_regular(path)
+    check_unpacked_zip(path)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
@@ -378,22 +379,19 @@ def check_regular(path: str | os.PathLike) -> os.stat_result:
     return status
 
 
-def check_unpacked_zip(file: Any, where: str | pathlib.Path) -> None:
+def check_unpacked_zip(path: pathlib.Path) -> None:
     """TooLarge where a zip archive, such as .npz, unpacks to more than the limit.
 
     A few kilobytes can unpack to terabytes; no member gives more than it says. What is
     no archive is left to its reader.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):
         return
-    finally:
-        if hasattr(file, "seek"):
-            file.seek(0)
     if size > UNPACKED_LIMIT:
         raise TooLarge(
-            f"{where} unpacks to {size / 2**30:,.2f} GiB, beyond the limit of "
+            f"{path} unpacks to {size / 2**30:,.2f} GiB, beyond the limit of "
             f"{UNPACKED_LIMIT / 2**30:g} GiB that guards memory; get another file."
         )

@@ -268,9 +268,8 @@ class RunFolder:
         if not self.failed.is_file():
             return ""
         fields = {"error": str}
-        return files.read_sealed(self.failed, remedy="Remove it.", fields=fields)[
-            "error"
-        ]
+        found = files.read_sealed(self.failed, remedy="Remove it.", fields=fields)
+        return found["error"]
 
     def read_history(self) -> list[dict[str, Any]]:
         """The rows of all epochs so far."""

@@ -59,7 +59,7 @@ def over(
         source,
         batch_size,
         threads=threads,
-        share=pipeline.Share(together.index(jax.process_index()), len(together)),
+        share=(together.index(jax.process_index()), len(together)),
         place=functools.partial(sharding.place_batch, mesh=mesh),
     ):
         parts.append(jax.tree.map(np.asarray, function(batch["image"])))

@@ -22,14 +22,14 @@ from sklearn.utils.validation import (
 )
 
 from cloc_jax import methods
-from cloc_jax.config import canonical, default_config, from_canonical, set_fields
+from cloc_jax.config import default_config, frozen_part, set_fields
 from cloc_jax.data.layouts.rank_folders import in_order_of_numbers
 from cloc_jax.data.source import Source
 from cloc_jax.encoders import Identity
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.scoring import inference, metrics, predictions
 from cloc_jax.training import assembly, batches, encoder
-from cloc_jax.training.fit import fit
+from cloc_jax.training.fit import Training, fit
 
 EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
 # What decides a model and how it is trained.
@@ -104,7 +104,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         labels = np.argmax(y[:, None] == self.classes_, axis=1).astype(np.int32)
         seed = int(check_random_state(self.random_state).randint(2**31))
         config = self._config()
-        self._settings = canonical(config, *SECTIONS)
+        self._settings = frozen_part(config, *SECTIONS)
         model = self._model()
         ranks = [str(label) for label in self.classes_]
         weights = assembly.item_weights(config, model.method, labels, len(ranks))
@@ -114,14 +114,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
                 sample_weight, X, dtype=np.float32, ensure_non_negative=True
             )
             weights = own if weights is None else own * weights
-        fitted = fit(
+        task = Training(
             model.method,
             self._split(X, labels, weights, seed),
             dataclasses.replace(model.settings, seed=seed),
-            create=functools.partial(model.create, np.uint32(seed)),
-            ranks=ranks,
-            mesh=model.mesh,
+            functools.partial(model.create, np.uint32(seed)),
+            ranks,
+            model.mesh,
         )
+        fitted = fit(task)
         self._state = jax.tree.map(np.asarray, fitted.state)
         self._support, self.n_iter_ = fitted.support, fitted.epochs
         return self
@@ -235,8 +236,8 @@ class _Model:
 
 
 @functools.lru_cache(maxsize=64)
-def _model(text: str, num_features: int, num_ranks: int) -> _Model:
-    return _Model(from_canonical(text), num_features, num_ranks)
+def _model(config: ConfigDict, num_features: int, num_ranks: int) -> _Model:
+    return _Model(config, num_features, num_ranks)
 
 
 def rank_weights(given: Any, classes: np.ndarray) -> Any:

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cloc_jax import losses, methods
-from cloc_jax.config import canonical, check_choice, check_settings, from_canonical
+from cloc_jax.config import check_choice, check_settings, frozen_part
 from cloc_jax.data import datasets, samplers, view_recipes
 from cloc_jax.data.datasets import DATASETS, Dataset
 from cloc_jax.data.images import NetworkInput
@@ -42,7 +42,6 @@ class Parts(NamedTuple):
     create: encoder.Creator  # the model as it starts
     mesh: Mesh
     samplers: Sequence[samplers.Sampler]  # the training batches of each stage
-    critical: tuple[str, ...]
     trunk: kept_features.Trunk | None  # frozen parts the dataset went through
 
     def describe(self) -> dict[str, Any]:
@@ -91,16 +90,15 @@ def build(
 
 
 # What the last runs of this process were trained on.
-_DERIVED: dict[tuple[str, str, str], Dataset] = {}
+_DERIVED: dict[tuple, Dataset] = {}
 
 
 def _derived(
     config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk
 ) -> Dataset:
     """The dataset of what frozen parts make of the images."""
-    text = canonical(config, "data", "augment", "encoder", data={"permute": 0})
-    files_now = file_state(config) + str(environment.cache_folder())
-    key = (text, files_now, trunk.mark)
+    part = frozen_part(config, "data", "augment", "encoder", data={"permute": 0})
+    key = (part, file_state(config), environment.cache_folder(), trunk.mark)
     if key not in _DERIVED:
         _DERIVED.clear()  # only the last, since they may take much memory
         _DERIVED[key] = encoder.derive(config, dataset, trunk)
@@ -125,8 +123,7 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
         check_views(config, stage)
     create = encoder.Creator(config, method, mesh.size)
     nnx.eval_shape(create.random)  # the encoder's own checks
-    critical = tuple(config.data.critical)
-    return Parts(dataset, method, create, mesh, made, critical, None)
+    return Parts(dataset, method, create, mesh, made, None)
 
 
 def item_weights(
@@ -183,21 +180,20 @@ def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Meth
     """
     sections = ("method", "head", "encoder", "train", "optimizer")
     make = methods.METHODS.get(config.method.name)
-    text = canonical(config, *sections)
-    method = _method(text, make, num_ranks, mesh)
+    part = frozen_part(config, *sections)
+    method = _method(part, make, num_ranks, mesh)
     if config.method.name != "cloc":
         return method
     common = config.method.cloc.to_dict() | {"margins": "learn", "rho": 0.0}
-    text = canonical(config, *sections, method={"cloc": common})
-    same = _method(text, make, num_ranks, mesh)
+    part = frozen_part(config, *sections, method={"cloc": common})
+    same = _method(part, make, num_ranks, mesh)
     return same._replace(init=method.init, readouts=method.readouts)
 
 
 @functools.lru_cache(maxsize=32)
 def _method(
-    text: str, make: Callable | None, num_ranks: int, mesh: Mesh
+    config: ConfigDict, make: Callable | None, num_ranks: int, mesh: Mesh
 ) -> methods.Method:
-    config = from_canonical(text)
     name, train = config.method.name, config.train
     settings = config.method[name].to_dict() if name in methods.METHODS else {}
     if "algorithm" in settings:
@@ -205,15 +201,15 @@ def _method(
     method = methods.build(
         name,
         settings,
-        {
-            "num_ranks": num_ranks,
-            "mesh": mesh,
-            "batch_size": train.batch_size,
-            "boundary_weights": train.boundary_weights,
-            "is_encoder_frozen": config.encoder.frozen,
-            "head": methods.HeadOptions(**config.head.to_dict()),
-            "limits": methods.Limits(train.max_epochs, train.patience, train.monitor),
-        },
+        methods.Task(
+            num_ranks,
+            methods.Limits(train.max_epochs, train.patience, train.monitor),
+            methods.HeadOptions(**config.head.to_dict()),
+            mesh,
+            train.batch_size,
+            config.encoder.frozen,
+            train.boundary_weights,
+        ),
     )
     return method._replace(
         stages=tuple(_with_encoder_settings(s, config) for s in method.stages)
@@ -317,12 +313,12 @@ def build_dataset(config: ConfigDict) -> Dataset:
     Read once by a process, unless settings or files have changed since.
     """
     check_settings(config)
-    text = canonical(config, "data", "augment", data={"permute": 0})
+    part = frozen_part(config, "data", "augment", data={"permute": 0})
     state = file_state(config)
-    dataset = built_dataset(text, state)
+    dataset = built_dataset(part, state)
     if not os.path.exists(dataset.details.get("prepared", os.curdir)):
         built_dataset.cache_clear()  # somebody has emptied the folder since
-        dataset = built_dataset(text, state)
+        dataset = built_dataset(part, state)
     if not config.data.permute:
         return dataset
     train = dataset.splits["train"]
@@ -339,9 +335,8 @@ def _with_train(
 
 
 @functools.lru_cache(maxsize=2)
-def built_dataset(text: str, files: str) -> Dataset:
-    """The dataset of settings as text, and of files in that state."""
-    config = from_canonical(text)
+def built_dataset(config: ConfigDict, files: str) -> Dataset:
+    """The dataset of frozen settings, and of files in that state."""
     dataset = prepare(load(config), config)
     dataset.splits["train"][0]  # a crop larger than the images shows here
     return dataset

@@ -31,7 +31,7 @@ class Streamed:
 
     def __init__(self, batches: Iterator[pipeline.Batch]):
         first = next(batches)
-        self.shapes = jax.tree.map(_shape, first)  # of a batch
+        self.shapes = jax.eval_shape(lambda batch: batch, first)  # of a batch
         self._batches = itertools.chain([first], batches)
 
     def advance(
@@ -160,10 +160,6 @@ def in_memory(source: Source, mesh: Mesh) -> Features | None:
     one = source[0]
     is_small = one.nbytes * len(source) * len(source.views) <= MOST_BYTES
     return Features(source, mesh) if is_small else None
-
-
-def _shape(rows: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(rows.shape, rows.dtype)
 
 
 def _split(mesh: Mesh, ndim: int) -> NamedSharding:

@@ -28,7 +28,7 @@ LONG_SECONDS = 3600.0  # from here on frozen features are suggested
 FORWARD = 1 / 3  # of a training step, what evaluation takes for as many images
 
 
-class RunCallbacks(fit.Callbacks):
+class RunCallbacks(fit.Callbacks, contextlib.AbstractContextManager):
     """Keeps and shows what training does, and stops it when a signal asks for that."""
 
     def __init__(
@@ -50,9 +50,6 @@ class RunCallbacks(fit.Callbacks):
         self.rows = 0  # of the history
         self.total_steps = 0  # over all stages, for trackers
 
-    def __enter__(self) -> "RunCallbacks":
-        return self
-
     def __exit__(self, *error: Any) -> None:
         self._display.__exit__(*error)
 
@@ -68,7 +65,8 @@ class RunCallbacks(fit.Callbacks):
         few, many = self._every.log_steps, self._every.checkpoint_steps
         is_shown = before // few < at.step // few
         if is_shown:
-            self._display.step(at.step, self._means(at))
+            means = train_step.means(at.carry, at.sampler.steps_per_epoch)
+            self._display.step(at.step, means)
         if before // many < at.step // many and not is_last:
             self._save(at)
         if is_shown or processes.is_alone():  # several must agree, which is not free
@@ -107,12 +105,10 @@ class RunCallbacks(fit.Callbacks):
         if number := processes.largest(self._requests.number):
             raise _interrupted(number, f"after stage {name}", self._folder.checkpoints)
 
-    def _means(self, at: fit.StageFit) -> dict[str, float]:
-        return train_step.means(at.carry, at.sampler.steps_per_epoch)
-
     def _save(self, at: fit.StageFit) -> pathlib.Path:
         """Writes a checkpoint of where the stage is now and returns its path."""
-        self._means(at)  # never a checkpoint of a state that went wrong
+        # Never a checkpoint of a state that went wrong.
+        train_step.means(at.carry, at.sampler.steps_per_epoch)
         started = time.monotonic()
         counts = {"rows": self.rows, "total_steps": self.total_steps}
         number = self._checkpoints.save((at.carry, at.best), at.record | counts)

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from cloc_jax import encoders, methods
-from cloc_jax.config import canonical, from_canonical, with_absolute_places
+from cloc_jax.config import frozen_part, with_absolute_places
 from cloc_jax.data.augment import Augment
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.encoders import layers
@@ -128,8 +128,8 @@ class Creator:
 
     def __init__(self, config: ConfigDict, method: methods.Method, devices: int = 1):
         self._config = config
-        text = canonical(config, "encoder", "data", "augment", data={"permute": 0})
-        self.random, self._compiled = _initializer(text, method.init, devices)
+        part = frozen_part(config, "encoder", "data", "augment", data={"permute": 0})
+        self.random, self._compiled = _initializer(part, method.init, devices)
 
     def __call__(self) -> nnx.Module:
         """The model of the configuration's seed."""
@@ -146,10 +146,9 @@ class Creator:
 
 @functools.lru_cache(maxsize=32)
 def _initializer(
-    text: str, init: Callable, devices: int
+    config: ConfigDict, init: Callable, devices: int
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """A function of a seed that draws a model at random, and the same compiled."""
-    config = from_canonical(text)
 
     def random(seed: int | np.uint32 | Array = 0) -> nnx.Module:
         rngs = nnx.Rngs(jax.random.key(seed))
@@ -206,7 +205,7 @@ def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
 
 
 # Those of the last runs of this process.
-_TRUNKS: dict[str, kept_features.Trunk] = {}
+_TRUNKS: dict[tuple, kept_features.Trunk] = {}
 
 
 def build_trunk(
@@ -218,8 +217,8 @@ def build_trunk(
         known = [t for t in _TRUNKS.values() if (t.mark, t.mesh) == (place.name, mesh)]
         return known[0] if known else _trunk(config, mesh, place)
     is_drawn = config.encoder.weights in ("", "random")
-    decides = canonical(config, "encoder", "data", "augment")
-    key = f"{mesh} {config.seed if is_drawn else ''} {decides}"
+    decides = frozen_part(config, "encoder", "data", "augment")
+    key = (mesh, is_drawn and config.seed, decides)
     if key not in _TRUNKS:
         _TRUNKS.clear()
         _TRUNKS[key] = _trunk(config, mesh, None)
@@ -261,7 +260,7 @@ def keep_trunk(trunk: kept_features.Trunk | None, folder: RunFolder) -> None:
     # Processes of one run write it together, under a name that they agree on.
     number = processes.largest(secrets.randbelow(2**31))
     part = place.with_name(f"{place.name}.{number:08x}.part")
-    checkpoint.save_model(part, trunk.shared_state())
+    checkpoint.save_model(part, kept_features.placed(trunk.state, trunk.mesh))
     try:
         if processes.is_first():
             os.rename(part, place)

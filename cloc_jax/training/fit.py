@@ -60,7 +60,6 @@ class Resume(NamedTuple):
 class Fitted(NamedTuple):
     """What training found."""
 
-    graph: nnx.GraphDef
     state: ModelState
     support: Support | None  # what the method needs besides the model to predict
     epochs: int  # of all stages that were trained here
@@ -93,46 +92,35 @@ class Callbacks:
         """At a stage's end, with the model that it hands over."""
 
 
-def fit(
-    method: Method,
-    splits: Mapping[str, Source],
-    settings: Settings,
-    *,
-    create: Callable[[], nnx.Module],
-    ranks: Sequence[str],
-    mesh: Mesh | None = None,
-    views: Sequence[Sequence[Draw]] = (),
-    stage_samplers: Sequence[Sampler] = (),
-    callbacks: Callbacks | None = None,
-    resume: Resume | None = None,
-) -> Fitted:
-    """Trains all stages of a method.
+class Training(NamedTuple):
+    """What `fit` trains, on what and how."""
 
-    Args:
-      splits: "train" and "val"; images, or features that `method.init` was made for.
-      create: the model as it starts, such as `lambda: method.init(encoder, rngs)`.
-      ranks: their names from lowest to highest.
-      mesh: the devices; by default the first one.
-      views: of each stage, how its views of a training item are drawn; by default the
-        item as it is.
-      stage_samplers: the batches of each stage; by default those of `samplers_of`.
+    method: Method
+    # "train" and "val": images, or features that `method.init` was made for.
+    splits: Mapping[str, Source]
+    settings: Settings
+    create: Callable[[], nnx.Module]  # the model as it starts
+    ranks: Sequence[str]  # their names from lowest to highest
+    mesh: Mesh
+    # Of each stage, its batches, by default those of `samplers_of`, and how its views
+    # of a training item are drawn, by default the item as it is.
+    samplers: Sequence[Sampler] = ()
+    views: Sequence[Sequence[Draw]] = ()
+    callbacks: Callbacks = Callbacks()
+
+
+def fit(task: Training, resume: Resume | None = None) -> Fitted:
+    """Trains all stages of a method, or goes on from a checkpoint.
 
     Raises:
       NonFinite: where the loss or a gradient is not finite.
     """
-    train = splits["train"]
-    task = _Task(
-        method,
-        splits,
-        settings,
-        create,
-        ranks,
-        mesh or sharding.make_mesh(1),
-        views or [[lambda i, _: train[i]] * len(s.views) for s in method.stages],
-        stage_samplers or samplers_of(method, train.labels, settings, ranks),
-        callbacks or Callbacks(),
-    )
-    graph, state = checkpoint.split_model(create())
+    method, train = task.method, task.splits["train"]
+    if not task.samplers:
+        made = samplers_of(method, train.labels, task.settings, task.ranks)
+        plain = [[lambda i, _: train[i]] * len(s.views) for s in method.stages]
+        task = task._replace(samplers=made, views=plain)
+    graph, state = checkpoint.split_model(task.create())
     support, epochs = None, 0
     first = resume.record["stage"] if resume else 0
     for index in range(first, len(method.stages)):
@@ -141,7 +129,7 @@ def fit(
         state, support = stage.train()
         epochs += stage.record["epoch"]
         resume = None
-    return Fitted(graph, state, support, epochs)
+    return Fitted(state, support, epochs)
 
 
 def samplers_of(
@@ -193,20 +181,6 @@ class _Repeated(Sampler):
         return self._sampler.batch(step) % self._count
 
 
-class _Task(NamedTuple):
-    """What stays the same while a method is trained."""
-
-    method: Method
-    splits: Mapping[str, Source]
-    settings: Settings
-    create: Callable[[], nnx.Module]
-    ranks: Sequence[str]
-    mesh: Mesh
-    views: Sequence[Sequence[Draw]]
-    samplers: Sequence[Sampler]
-    callbacks: Callbacks
-
-
 class StageFit:
     """One stage of training, from its start or from a checkpoint within it.
 
@@ -219,7 +193,7 @@ class StageFit:
 
     def __init__(
         self,
-        task: _Task,
+        task: Training,
         graph: nnx.GraphDef,
         state: ModelState,
         index: int,
@@ -259,7 +233,7 @@ class StageFit:
                 seed=seed,
                 first_step=self.step,
                 threads=settings.threads,
-                share=pipeline.Share(jax.process_index(), jax.process_count()),
+                share=(jax.process_index(), jax.process_count()),
                 place=functools.partial(sharding.place_batch, mesh=task.mesh),
             )
             self._batches = batches.Streamed(streamed)

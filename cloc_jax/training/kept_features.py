@@ -121,11 +121,7 @@ class Trunk:
     @functools.cached_property
     def _here(self) -> ModelState:
         """The state on devices of this process."""
-        return _placed(self.state, self._mesh)
-
-    def shared_state(self) -> ModelState:
-        """The state as processes write it together: on the devices of all of them."""
-        return _placed(self.state, self.mesh)
+        return placed(self.state, self._mesh)
 
     def bytes_of_one(self, shape: tuple[int, ...]) -> int:
         """Size of the activations of one image of that shape."""
@@ -156,7 +152,7 @@ class Trunk:
         )
 
 
-def _placed(state: ModelState, mesh: Mesh) -> ModelState:
+def placed(state: ModelState, mesh: Mesh) -> ModelState:
     """The state on every device of a mesh; as it is in a process that works alone."""
     if processes.is_alone():
         return state

@@ -85,22 +85,20 @@ def tracked(
 
 
 def _fit(config, parts, folder, checkpoints, callbacks: RunCallbacks, record) -> None:
+    stages = parts.method.stages
+    task = fit.Training(
+        parts.method,
+        parts.dataset.splits,
+        assembly.fit_settings(config),
+        parts.create,
+        parts.dataset.ranks,
+        parts.mesh,
+        parts.samplers,
+        [assembly.draws(config, parts.dataset, stage) for stage in stages],
+        callbacks,
+    )
     try:
-        fit.fit(
-            parts.method,
-            parts.dataset.splits,
-            assembly.fit_settings(config),
-            create=parts.create,
-            ranks=parts.dataset.ranks,
-            mesh=parts.mesh,
-            views=[
-                assembly.draws(config, parts.dataset, stage)
-                for stage in parts.method.stages
-            ],
-            stage_samplers=parts.samplers,
-            callbacks=callbacks,
-            resume=fit.Resume(record, checkpoints.arrays) if record else None,
-        )
+        fit.fit(task, fit.Resume(record, checkpoints.arrays) if record else None)
     except NonFinite as error:
         newest = checkpoints.latest()
         good = folder.checkpoints / str(newest) if newest else "none yet"

@@ -106,7 +106,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
     results = RunResults(
         final=final,
         ranks=ranks,
-        critical=list(parts.critical),
+        critical=list(run.config.data.critical),
         method=run.config.method.name,
         dataset=run.config.data.name,
         readouts=readouts,

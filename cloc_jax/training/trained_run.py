@@ -176,7 +176,7 @@ def export_program(run: TrainedRun) -> Program:
     data = run.config.data
     (batch,) = export.symbolic_shape("batch")
     images = jax.ShapeDtypeStruct((batch, *data.size, data.channels), np.uint8)
-    shapes = [jax.tree.map(_shape, tree) for tree in (weights, support)]
+    shapes = jax.eval_shape(lambda *trees: trees, weights, support)
     exported = export.export(jax.jit(predict), platforms=PLATFORMS)(*shapes, images)
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     return Program(bytes(exported.serialize()), weights, support, tuple(outputs))
@@ -270,7 +270,3 @@ def _name(path: tuple[Any, ...]) -> str:
     """encoder.layer1.….kernel, without the state's own first and last keys."""
     text = jax.tree_util.keystr(path, simple=True, separator=".")
     return text.removesuffix(".value").partition(".")[2]
-
-
-def _shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)

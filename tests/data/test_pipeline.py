@@ -65,7 +65,7 @@ def test_each_process_reads_only_its_rows():
     (whole, *_), plan, _ = batches(first_step=2)
     parts = []
     for part in range(2):
-        share = pipeline.Share(part, 2)
+        share = (part, 2)
         got, _, source = batches(2, share=share, place=lambda batch: batch)
         parts.append(got[0])
         mine = [plan.batch(step).reshape(2, 3)[part] for step in range(2, 7)]

@@ -16,7 +16,7 @@ IMAGES = jnp.asarray(RNG.normal(2.0, 3.0, size=(8, 3, 5, 4)), jnp.float32)
 
 
 def norm(*, groups=1, is_frozen=False):
-    made = layers.norm(4, rngs=nnx.Rngs(0))
+    made = layers.BatchNorm(4, momentum=0.9, rngs=nnx.Rngs(0))
     made.scale[...] = jnp.asarray([1.0, 2.0, 0.5, -1.0], jnp.float32)
     made.bias[...] = jnp.arange(4, dtype=jnp.float32)
     layers.set_statistics(made, groups=groups, is_frozen=is_frozen)

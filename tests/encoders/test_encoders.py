@@ -158,7 +158,7 @@ def test_bfloat16():
 
 
 def test_batch_norm_computes_in_float32():
-    norm = layers.norm(3, rngs=nnx.Rngs(0))
+    norm = layers.BatchNorm(3, momentum=0.9, rngs=nnx.Rngs(0))
     norm.mean[...] = jnp.array([100.1, 0.3, -7.7], jnp.float32)
     norm.var[...] = jnp.array([1e-3, 2.0, 0.7], jnp.float32)
     x = jnp.asarray(norm.mean[...].reshape(1, 1, 1, 3) + 1, jnp.bfloat16)

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tiny_runs import task
 
 from cloc_jax import methods
-from cloc_jax.methods import Context, Limits
+from cloc_jax.methods import Context
 from cloc_jax.methods import dino as module
 from cloc_jax.methods.dino import dino
 from cloc_jax.runtime import checkpoint
@@ -45,7 +46,7 @@ SETTINGS = {
 
 def method(**changes):
     given = SETTINGS | changes
-    return dino(num_ranks=5, batch_size=8, limits=Limits(2, 2, "mae"), **given)
+    return dino(task(5), **given)
 
 
 class Tiny(nnx.Module):

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tiny_runs import task
 
 from cloc_jax.encoders import Identity
-from cloc_jax.methods import Context, Labelled, Limits, fitted_predictions
+from cloc_jax.methods import Context, Labelled, fitted_predictions
 from cloc_jax.methods.gol import draw_pairs, gol
 
 LABELS = jnp.asarray([0, 0, 1, 2, 2, 2, 4, 4])
@@ -15,16 +16,13 @@ LABELS = jnp.asarray([0, 0, 1, 2, 2, 2, 4, 4])
 
 def make(**changes):
     settings = {
-        "num_ranks": 5,
-        "batch_size": 8,
-        "limits": Limits(5, 5, "mae"),
         "width": 6,
         "margin": 0.25,
         "tau": 0,
         "pairs": 0,
         "neighbours": (2, 4, 6),
     }
-    return gol(**(settings | changes))
+    return gol(task(5), **(settings | changes))
 
 
 def test_pairs_have_all_relations_evenly_and_never_pair_an_item_with_itself():

@@ -121,9 +121,7 @@ def frozen(cache, monkeypatch):
         monkeypatch.setitem(
             registry.METHODS,
             "ce",
-            lambda *, num_ranks, limits: toy(
-                num_ranks=num_ranks, limits=limits, views=views
-            ),
+            lambda task: toy(num_ranks=task.num_ranks, limits=task.limits, views=views),
         )
         return clean(
             method__name="ce", encoder__frozen=True, train__max_epochs=2, **changes

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tiny_runs import task
 
 from cloc_jax.encoders import Identity
-from cloc_jax.methods import Labelled, Limits
+from cloc_jax.methods import Labelled
 from cloc_jax.methods import mwr as module
 from cloc_jax.methods.mwr import Comparator, mwr
 
@@ -16,7 +17,7 @@ RANKS = 5
 
 def method(**changes):
     settings = {"hidden": 8, "dropout": 0.0, "references": 3} | changes
-    return mwr(num_ranks=RANKS, limits=Limits(2, 2, "mae"), **settings)
+    return mwr(task(RANKS), **settings)
 
 
 def toy(count, *, without=(), seed=0):

@@ -181,7 +181,6 @@ def scan_retinamnist(root: str | pathlib.Path) -> Listing:
     if not path.is_file():
         path = root_folder(root, f"{_FILE}, or the folder that holds it", [_FILE])
         path /= _FILE
-    files.check_unpacked_zip(path, path)
     arrays = files.read_arrays(path, remedy="Download it again.")
     wanted = [f"{split}_{kind}" for split in SPLITS for kind in ("images", "labels")]
     if missing := [name for name in wanted if name not in arrays]:

@@ -85,7 +85,7 @@ def _read_torch(path: pathlib.Path) -> Tensors:
             f"{path} is a file of PyTorch, which is needed to read it: pip install "
             "torch; or give the same weights as safetensors."
         ) from error
-    files.check_unpacked_zip(path, path)
+    files.check_unpacked_zip(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle's versions
