@@ -14,13 +14,14 @@ from safetensors.numpy import save_file
 
 import cloc_jax
 from cloc_jax.encoders.backbone import PREPROCESSINGS
+from cloc_jax.report.view import View
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring import exported_model as folder_of
+from cloc_jax.scoring import predictions
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.results import RunResults, SplitScores, read_results
+from cloc_jax.scoring.results import SplitScores
 from cloc_jax.training import encoder, trained_run
 from cloc_jax.training.assembly import network_input
 from cloc_jax.training.trained_run import TrainedRun
@@ -106,21 +107,17 @@ def _about(
     image: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str]:
     """What the model is, for programs and as a card for people."""
-    folder = run.folder
-    results = read_results(folder) if folder.metrics.exists() else None
-    found = predictions.read(folder.path, results) if results else {}
+    finished = View(run.folder) if run.folder.metrics.exists() else None
     temperature = None
     tables: dict[str, SplitScores] = {}
-    if results:
-        tables["most likely grade"] = results.final["test"]
-    val, test = found.get("val"), found.get("test")
-    if val and val.probabilities is not None:
-        temperature = decisions.fit_temperature(val.probabilities, val.true)
-    chooses = decision and decision.chooses_labels
-    if decision and chooses and test and test.probabilities is not None:
-        labels = decision.apply(test.probabilities)
-        scores = predictions.scores_of_labels(test.true, labels, run.ranks)
-        tables["saved decision"] = scores
+    if finished:
+        tables["most likely grade"] = finished.scores
+        test, chances = finished.test, finished.test.probabilities
+        temperature = finished.temperature if finished.calibrated else None
+        if decision and decision.chooses_labels and chances is not None:
+            labels = decision.apply(chances)
+            scores = predictions.scores_of_labels(test.true, labels, run.ranks)
+            tables["saved decision"] = scores
     about = {
         "format": folder_of.FORMAT,
         "version": cloc_jax.__version__,
@@ -134,12 +131,12 @@ def _about(
         "versions": {"cloc_jax": cloc_jax.__version__}
         | {n: metadata.version(n) for n in PACKAGES},
     }
-    return about, _card(run, results, tables, decision, **image, **about)
+    return about, _card(run, finished, tables, decision, **image, **about)
 
 
 def _card(
     run: TrainedRun,
-    results: RunResults | None,
+    finished: View | None,
     tables: Mapping[str, SplitScores],
     decision: Decision | None,
     **more: Any,
@@ -154,7 +151,7 @@ def _card(
         words.append(
             f"from the weights {pathlib.PurePath(config.encoder.weights).name}"
         )
-    tested = results.final["test"] if results else None
+    tested = finished.scores if finished else None
     counts = tested.true_counts if tested else {}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     environment.filters["shown"] = _shown
@@ -171,7 +168,7 @@ def _card(
         counts=counts,
         small={rank: n for rank, n in counts.items() if n < FEW},
         decision=decision.describe() if decision else [],
-        stages=results.stages if results else [],
+        stages=finished.results.stages if finished else [],
         **more,
     )
     return card.rstrip() + "\n"

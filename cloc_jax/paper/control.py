@@ -18,9 +18,10 @@ from ml_collections import ConfigDict
 from cloc_jax.paper import claims, studies
 from cloc_jax.paper.studies import Evidence, Study
 from cloc_jax.report.figures import studies as pictures
+from cloc_jax.report.view import View
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import decisions, intervals, metrics, predictions, results
-from cloc_jax.scoring.predictions import Predictions
+from cloc_jax.scoring import decisions, intervals, metrics
+from cloc_jax.scoring.decisions import Graded
 from cloc_jax.sweeps.executors import Options
 from cloc_jax.sweeps.sweep import LOCAL, Setting
 from cloc_jax.training.assembly import build_dataset
@@ -93,7 +94,7 @@ class ControlStudy(Study):
 class Measured(NamedTuple):
     """One setting, over its seeds."""
 
-    splits: Sequence[Mapping[str, Predictions]]  # one per seed
+    splits: Sequence[Mapping[str, Graded]]  # one per seed
     margins: dict[str, float]  # at the end, mean over seeds; {} without
     means: dict[str, dict[str, float]]  # over seeds, by split and score
     drawn: dict[str, np.ndarray]  # by score, [draw]: seeds and test images drawn again
@@ -179,7 +180,7 @@ def _analyse(
     """Everything that the runs say."""
     names = metrics.boundary_names(ranks)
     learned = measured[LEARNED]
-    test = learned.splits[0]["test"]
+    _, true = learned.splits[0]["test"]
     verdicts = {names[h]: _verdict(measured, names[h], h) for h in at}
     columns, rows = _table(measured, list(verdicts))
     return ControlStudy(
@@ -187,12 +188,12 @@ def _analyse(
         seeds=len(learned.splits),
         boundary=tuple(verdicts),
         ranks=tuple(ranks),
-        images=len(test.true),
+        images=len(true),
         settings={
             name: ControlSetting(one.margins, _compared(one, learned), one.counts)
             for name, one in measured.items()
         },
-        true_counts=tuple(np.bincount(test.true, minlength=len(ranks)).tolist()),
+        true_counts=tuple(np.bincount(true, minlength=len(ranks)).tolist()),
         decision={
             name: {names[h]: _decision_curve(measured[name].splits, h) for h in at}
             for name in (LEARNED, ENTROPY)
@@ -210,21 +211,24 @@ def _measure(
     runs: Sequence[pathlib.Path], at: Sequence[int], ranks: Sequence[str]
 ) -> Measured:
     names = metrics.boundary_names(ranks)
-    read = [results.read_results(RunFolder(run)) for run in runs]
-    splits = [predictions.read(*pair) for pair in zip(runs, read, strict=True)]
+    views = [View(RunFolder(run)) for run in runs]
+    read = [one.results for one in views]
     means: dict[str, dict[str, float]] = {}
     for split in ("val", "test"):
         confusions = np.array([one.final[split].confusion for one in read])
         by_name = _scores(confusions, at, names)
         means[split] = {name: float(np.mean(v)) for name, v in by_name.items()}
-    predicted = np.stack([s["test"].predicted for s in splits])
-    redrawn = intervals.redrawn(splits[0]["test"].true, predicted, len(ranks))
+    predicted = np.stack([one.test.predicted for one in views])
+    redrawn = intervals.redrawn(views[0].test.true, predicted, len(ranks))
     return Measured(
-        splits,
+        [
+            {split: (p, one.splits[split].true) for split, p in one.calibrated.items()}
+            for one in views
+        ],
         {n: float(np.mean([r.margins[n] for r in read])) for n in read[0].margins},
         means,
         _scores(redrawn, at, names),
-        tuple(float((predicted == r).sum() / len(splits)) for r in range(len(ranks))),
+        tuple(float((predicted == r).sum() / len(views)) for r in range(len(ranks))),
     )
 
 
@@ -254,7 +258,7 @@ def _compared(one: Measured, reference: Measured) -> dict[str, Score]:
 
 
 def _decision_curve(
-    splits: Sequence[Mapping[str, Predictions]], h: int
+    splits: Sequence[Mapping[str, Graded]], h: int
 ) -> tuple[dict[str, float | None], ...]:
     """Thresholds for each missed rate, chosen on validation, and what test says."""
     rows = [decisions.trade_off(s["val"], s["test"], h, TARGETS) for s in splits]

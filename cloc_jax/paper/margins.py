@@ -47,14 +47,6 @@ NEVER = 2.0  # a train accuracy that no run reaches
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
-    """Margins of one setting along phase one."""
-
-    mean: list[list[float]]  # [epoch, boundary]
-    std: list[list[float]]
-
-
-@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Two boundaries: how far apart their margins are, and whether it is chance."""
 
@@ -72,7 +64,8 @@ class MarginStudy(Study):
 
     draws: int
     boundaries: tuple[str, ...]
-    courses: dict[str, Course]
+    # Margins along phase one, by setting and "mean" or "std": [epoch, boundary].
+    courses: dict[str, dict[str, list[list[float]]]]
     pairs: tuple[Comparison, ...]
     separability: tuple[float, ...]  # AUC of a linear probe by boundary
 
@@ -193,8 +186,8 @@ def _analyse(
         draws=len(nulls),
         boundaries=tuple(names),
         courses={
-            name: Course(course.mean(0).tolist(), course.std(0, ddof=1).tolist())
-            for name, course in shown.items()
+            name: {"mean": c.mean(0).tolist(), "std": c.std(0, ddof=1).tolist()}
+            for name, c in shown.items()
         },
         pairs=pairs,
         separability=tuple(areas),

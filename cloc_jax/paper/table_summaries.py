@@ -8,14 +8,15 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from cloc_jax.report.view import View
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import intervals, metrics, predictions, results
+from cloc_jax.scoring import intervals, metrics, results
 
 REMEDY = "Put back a copy, or move it away; `launch.py tables` writes it again."
 PROTOCOLS = {
@@ -147,15 +148,6 @@ def piped(cells: Sequence[str]) -> str:
 # --- from runs ---
 
 
-class _Finished(NamedTuple):
-    """A finished run and what it wrote."""
-
-    results: results.RunResults
-    config: ConfigDict
-    test: predictions.Predictions
-    images: dict[str, int]  # by split
-
-
 def summarize(folder: pathlib.Path, command: str = "") -> list[TableSummary]:
     """Of every dataset and protocol that a folder has finished runs of.
 
@@ -180,13 +172,13 @@ def summarize(folder: pathlib.Path, command: str = "") -> list[TableSummary]:
 def _summary(
     dataset: str, protocol: str, runs: Sequence[RunFolder], commands: tuple[str, ...]
 ) -> TableSummary | None:
-    finished: dict[str, list[_Finished]] = {}
+    finished: dict[str, list[View]] = {}
     unfinished = {}
     for run in runs:
         name = run.path.name
         if run.metrics.exists():
             setting = name.split(",")[2].replace("_", " ")
-            finished.setdefault(setting, []).append(_read(run))
+            finished.setdefault(setting, []).append(View(run))
         else:
             reason = run.read_failure() or "not trained yet"
             # Summaries are passed on; folders of this machine are not.
@@ -196,7 +188,8 @@ def _summary(
     # Some settings differ in their encoder or ranks; CLOC's own say what is usual.
     usual = min(finished, key=lambda name: (name != "cloc", name not in METHODS))
     first = finished[usual][0]
-    data, encoder = first.config.data, first.config.encoder
+    config = _config(first)
+    data, encoder = config.data, config.encoder
     settings = {}
     for name, own in finished.items():
         cloc = f"{BIASED}cloc" if name.startswith(BIASED) else "cloc"
@@ -216,8 +209,8 @@ def _summary(
             trainable_from=encoder.trainable_from,
             size=tuple(data.size),
             merge_val=data.merge_val,
-            images=first.images,
-            max_epochs=first.config.train.max_epochs,
+            images=first.folder.read_dataset()["images"],
+            max_epochs=config.train.max_epochs,
             device=first.results.environment["device"],
         ),
         controlled=_chosen_control(settings, first.results.critical),
@@ -226,11 +219,8 @@ def _summary(
     )
 
 
-def _read(run: RunFolder) -> _Finished:
-    found = results.read_results(run)
-    tested = predictions.read(run.path, found)["test"]
-    config = ConfigDict(run.read_config())
-    return _Finished(found, config, tested, run.read_dataset()["images"])
+def _config(run: View) -> ConfigDict:
+    return ConfigDict(run.folder.read_config())
 
 
 def _chosen_control(
@@ -250,11 +240,12 @@ def _chosen_control(
     return chosen
 
 
-def _setting(runs: Sequence[_Finished], paired: dict[str, Any] | None) -> Setting:
-    config = runs[0].config
+def _setting(runs: Sequence[View], paired: dict[str, Any] | None) -> Setting:
+    configs = [_config(run) for run in runs]
+    config = configs[0]
     devices = {run.results.environment["device"] for run in runs}
     # With folds the runs have other test images each: their spread says it all.
-    has_same_images = len({run.config.data.fold for run in runs}) == 1
+    has_same_images = len({one.data.fold for one in configs}) == 1
     return Setting(
         runs=tuple(_run(run) for run in runs),
         encoder=config.encoder.name,
@@ -266,8 +257,8 @@ def _setting(runs: Sequence[_Finished], paired: dict[str, Any] | None) -> Settin
     )
 
 
-def _run(run: _Finished) -> Run:
-    found = run.results
+def _run(run: View) -> Run:
+    found, config = run.results, _config(run)
     stages = {FINAL: found.final} | found.earlier
     return Run(
         scores={
@@ -281,8 +272,8 @@ def _run(run: _Finished) -> Run:
             for stage in found.stages
         ),
         margins=found.margins,
-        seed=run.config.seed,
-        fold=run.config.data.fold,
+        seed=config.seed,
+        fold=config.data.fold,
         kept_triplets=found.kept_in_training or found.kept_triplets,
     )
 
@@ -294,7 +285,7 @@ def _scores(split: results.SplitScores) -> Scores:
 # --- variance over test images ---
 
 
-def _images_variance(runs: Sequence[_Finished]) -> dict[str, dict[str, float]]:
+def _images_variance(runs: Sequence[View]) -> dict[str, dict[str, float]]:
     """Of the mean over runs, by stage and score."""
     variance = {FINAL: _variances(_final_parts(runs))}
     early = [
@@ -313,16 +304,15 @@ def _images_variance(runs: Sequence[_Finished]) -> dict[str, dict[str, float]]:
 
 
 def _paired_variance(
-    runs: Sequence[_Finished], reference: Sequence[_Finished]
+    runs: Sequence[View], reference: Sequence[View]
 ) -> dict[str, float] | None:
     """Of the difference of two settings' means, by score.
 
     None where their ranks or test images are not the same, as with other bins or folds.
     """
-    first = runs[0]
     for run in (*runs, *reference):
-        is_same = run.results.ranks == first.results.ranks
-        if not is_same or run.test.items != first.test.items:
+        about = run.results.ranks, run.test.items
+        if about != (runs[0].results.ranks, runs[0].test.items):
             return None
     own, other = _final_parts(runs), _final_parts(reference)
     return _variances(
@@ -333,7 +323,7 @@ def _paired_variance(
     )
 
 
-def _final_parts(runs: Sequence[_Finished]) -> dict[str, np.ndarray]:
+def _final_parts(runs: Sequence[View]) -> dict[str, np.ndarray]:
     tested = [run.test for run in runs]
     predicted = np.stack([one.predicted for one in tested])
     values = np.stack(

@@ -26,7 +26,7 @@ from markupsafe import Markup
 
 from cloc_jax.report import view as views
 from cloc_jax.report.view import View
-from cloc_jax.runtime import files
+from cloc_jax.runtime import files, run_folder
 from cloc_jax.runtime.environment import commands_here
 from cloc_jax.runtime.errors import printable
 from cloc_jax.runtime.run_folder import RunFolder
@@ -66,13 +66,8 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "percent": views.percent,
-        "number": views.number,
-        "seconds": views.duration,
-        "interval": views.interval,
-        "unmet_margins": views.unmet_margins,
-    }
+    ways = views.percent, views.number, views.duration, views.interval
+    environment.filters |= {f.__name__: f for f in (*ways, views.unmet_margins)}
     style = f"{_text('uPlot.min.css')}\n{_text('page.css')}"
     own = "\n".join(_text(f"{name}.js") for name in PARTS)
     script = (
@@ -265,6 +260,7 @@ def _plots(view: View) -> dict[str, Any]:
     begins. `calibration` is a list of panels with their bins.
     """
     history = view.history
+    rows = [run_folder.flatten(row) for row in history]
     epochs = list(range(1, len(history) + 1))
     changes = [
         i for i, (a, b) in enumerate(itertools.pairwise(history), 1)
@@ -274,23 +270,23 @@ def _plots(view: View) -> dict[str, Any]:
     parts = [key for key in scalars if key not in ("loss", "accuracy")]
     lines = {
         "loss": [
-            _line("training loss", history, "train", "loss"),
-            *(_line(key.replace("_", " "), history, "train", key) for key in parts),
+            _line("training loss", rows, "train.loss"),
+            *(_line(key.replace("_", " "), rows, f"train.{key}") for key in parts),
         ],
         "accuracy": [
-            _line("training", history, "train_eval", "accuracy"),
-            _line("validation", history, "val", "accuracy"),
-            _line("training batches", history, "train", "accuracy"),
+            _line("training", rows, "train_eval.accuracy"),
+            _line("validation", rows, "val.accuracy"),
+            _line("training batches", rows, "train.accuracy"),
         ],
     }
     for name, readout in view.results.readouts.items():
         lines[name] = [
-            _line(label, history, "readouts", name, label)
+            _line(label, rows, f"readouts.{name}.{label}")
             | {"is_fixed": readout.kinds.get(label) == "fixed"}
             for label in readout.values
         ]
     lines["kept_triplets"] = [
-        _line(label, history, "readouts", "kept_triplets", label)
+        _line(label, rows, f"readouts.kept_triplets.{label}")
         for label in view.results.kept_in_training
     ]
     plots: dict[str, Any] = {}
@@ -305,18 +301,12 @@ def _plots(view: View) -> dict[str, Any]:
     return plots
 
 
-def _line(
-    label: str, history: Sequence[Mapping[str, Any]], *keys: str
-) -> dict[str, Any]:
+def _line(label: str, rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
     """A line by epoch; None where the history has no number."""
-    values = []
-    for row in history:
-        value: Any = row
-        for key in keys:
-            value = (value or {}).get(key)
-        is_known = isinstance(value, int | float) and math.isfinite(value)
-        values.append(value if is_known else None)
-    return {"name": label, "values": values}
+    values = [row.get(key) for row in rows]
+    is_known = [isinstance(v, int | float) and math.isfinite(v) for v in values]
+    known = [v if known else None for v, known in zip(values, is_known, strict=True)]
+    return {"name": label, "values": known}
 
 
 def _calibration(view: View, test: Predictions) -> list[dict[str, Any]]:

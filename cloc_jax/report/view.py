@@ -25,13 +25,7 @@ from cloc_jax.scoring import results as run_results
 from cloc_jax.scoring.conformal_sets import Fare
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import (
-    BoundaryRates,
-    Intervals,
-    ReadoutValues,
-    RunResults,
-    SplitScores,
-)
+from cloc_jax.scoring.results import BoundaryRates, Intervals, RunResults, SplitScores
 
 # What the page shows of a study.
 STUDY = {
@@ -269,11 +263,6 @@ class View:
         return overall, list(zip(ranks, by_rank, strict=True)), sizes
 
     # --- what was learned ---
-
-    @property
-    def margins(self) -> ReadoutValues | None:
-        """The margins; None where the method has none."""
-        return self.results.readouts.get("margins")
 
     def collapsed(self) -> list[str]:
         """Boundaries whose margin training has all but removed."""

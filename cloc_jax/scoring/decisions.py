@@ -24,7 +24,6 @@ from cloc_jax.scoring import conformal_sets, intervals, metrics, predictions
 from cloc_jax.scoring.conformal_sets import PredictionSets
 from cloc_jax.scoring.intervals import Interval
 from cloc_jax.scoring.metrics import Labels, Probabilities
-from cloc_jax.scoring.predictions import Predictions
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
 _AGAIN = "Make it again with `launch.py decide`, or move it away."
@@ -338,64 +337,48 @@ class TradeOff(NamedTuple):
     missed: float | None  # share of the images above the boundary
 
 
+Graded = tuple[np.ndarray, np.ndarray]  # calibrated probabilities, true ranks
+
+
 def trade_off(
-    val: Predictions, test: Predictions, h: int, targets: Sequence[float]
+    val: Graded, test: Graded, h: int, targets: Sequence[float]
 ) -> list[TradeOff]:
-    """What each share missed at a boundary, asked for on validation, costs on test.
-
-    Temperature and thresholds come from `val` alone.
-    """
-    on_val, on_test = _at_temperature(val, test)
-    fitted = [fit_threshold(on_val, val.true, h, target) for target in targets]
-    return [_on_test(threshold, h, test, on_test) for threshold in fitted]
+    """What each share missed at a boundary, asked for on validation, costs on test."""
+    fitted = [fit_threshold(*val, h, target) for target in targets]
+    return [_on_test(threshold, h, test) for threshold in fitted]
 
 
-def at_accuracy(
-    val: Predictions, test: Predictions, h: int, accuracy: float
-) -> TradeOff | None:
+def at_accuracy(val: Graded, test: Graded, h: int, accuracy: float) -> TradeOff | None:
     """The fewest images missed at a boundary while validation accuracy is kept.
 
     Looks at no threshold, the most probable rank, and at all of them. Of those with
     which `val` has the accuracy, the one that misses least there is taken; of several
     such the most accurate one, then the largest. None where no choice has it.
     """
-    on_val, on_test = _at_temperature(val, test)
-    scores = probability_above(on_val, h)
-    below, above = by_thresholds(on_val, {h: 1.0}), by_thresholds(on_val, {h: -1.0})
+    probabilities, true = val
+    scores = probability_above(probabilities, h)
+    below, above = (by_thresholds(probabilities, {h: side}) for side in (1.0, -1.0))
     falling = (just_below(float(score), scores) for score in np.unique(scores)[::-1])
     best = None
     for threshold in (None, 1.0, *falling):
-        labels = on_val.argmax(1)
+        labels = probabilities.argmax(1)
         if threshold is not None:
             labels = np.where(scores > threshold, above, below)
-        right = int((labels == val.true).sum())
-        cost = int((labels[val.true > h] <= h).sum()), -right
+        right = int((labels == true).sum())
+        cost = int((labels[true > h] <= h).sum()), -right
         if right / len(labels) >= accuracy and (best is None or cost < best[0]):
             best = cost, threshold
     if best is None:
         return None
-    return _on_test(best[1], h, test, on_test)
+    return _on_test(best[1], h, test)
 
 
-def _at_temperature(
-    val: Predictions, test: Predictions
-) -> tuple[np.ndarray, np.ndarray]:
-    """Their probabilities at the temperature of validation data."""
-    assert val.probabilities is not None and test.probabilities is not None
-    temperature = fit_temperature(val.probabilities, val.true)
-    return (
-        apply_temperature(val.probabilities, temperature),
-        apply_temperature(test.probabilities, temperature),
-    )
-
-
-def _on_test(
-    threshold: float | None, h: int, test: Predictions, on_test: np.ndarray
-) -> TradeOff:
-    labels = by_thresholds(on_test, {} if threshold is None else {h: threshold})
-    is_above = test.true > h
+def _on_test(threshold: float | None, h: int, test: Graded) -> TradeOff:
+    probabilities, true = test
+    labels = by_thresholds(probabilities, {} if threshold is None else {h: threshold})
+    is_above = true > h
     missed = float((labels[is_above] <= h).mean()) if is_above.any() else None
-    return TradeOff(threshold, float((labels == test.true).mean()), missed)
+    return TradeOff(threshold, float((labels == true).mean()), missed)
 
 
 # --- grades, as `predict` shows them ---

@@ -54,9 +54,9 @@ def of_scores(confusion: ArrayLike, boundaries: Sequence[str]) -> dict[str, Any]
     return by_score
 
 
-def of_mean(values: np.ndarray, *, seed: int = 0) -> list[float]:
+def of_mean(values: np.ndarray) -> list[float]:
     """[low, high] of the mean of values, drawn again."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     count = len(values)
     # In parts, as [draw, image] need not fit into memory.
     means = [
@@ -75,30 +75,23 @@ def draws_of(confusion: ArrayLike) -> np.ndarray:
     return drawn.reshape(DRAWS, *counts.shape)
 
 
-def redrawn(
-    true: np.ndarray,
-    predicted: np.ndarray,
-    num_ranks: int,
-    *,
-    seed: int = 0,
-    draws: int = DRAWS,
-) -> np.ndarray:
+def redrawn(true: np.ndarray, predicted: np.ndarray, num_ranks: int) -> np.ndarray:
     """[draw, rank, rank]: mean confusion matrix of runs and images drawn again.
 
-    The draws depend on the seed and the numbers of runs and images alone, so the
-    results of two settings with the same of both belong together draw by draw, and
-    their differences are paired. `predicted` is [run, image].
+    The draws depend on the numbers of runs and images alone, so the results of two
+    settings with the same of both belong together draw by draw, and their differences
+    are paired. `predicted` is [run, image].
     """
     runs, images = predicted.shape
-    rng = np.random.default_rng(seed)
-    of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=draws) / runs
-    of_images = rng.multinomial(images, np.full(images, 1 / images), size=draws)
+    rng = np.random.default_rng(0)
+    of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=DRAWS) / runs
+    of_images = rng.multinomial(images, np.full(images, 1 / images), size=DRAWS)
     cells = np.eye(num_ranks**2, dtype=np.float32)
-    total = np.zeros((draws, num_ranks**2))
+    total = np.zeros((DRAWS, num_ranks**2))
     for run in range(runs):
         counts = of_images.astype(np.float32) @ cells[true * num_ranks + predicted[run]]
         total += of_runs[:, run, None] * counts
-    return total.reshape(draws, num_ranks, num_ranks)
+    return total.reshape(DRAWS, num_ranks, num_ranks)
 
 
 def binomial(count: int, total: int) -> Interval:

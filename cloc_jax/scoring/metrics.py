@@ -76,9 +76,11 @@ def ordinal_metrics(
                 f"rows of probabilities sum to {sums.min():.4g} up to "
                 f"{sums.max():.4g}, not to 1. Are they logits?"
             )
-        result["nll"] = negative_log_likelihood(probabilities, true)
-        of_true = rank_scores(probabilities)[np.arange(len(true)), true]
-        result["rps"] = float(of_true.mean())
+        of_true = np.arange(len(true)), true
+        # Not sklearn's log_loss: it needs two ranks, and cuts float32 off at 1e-7.
+        nll = -log_probabilities(probabilities)[of_true].mean()
+        result["nll"] = float(nll) + 0.0  # -0.0 reads oddly in a report
+        result["rps"] = float(rank_scores(probabilities)[of_true].mean())
     right, called = confusion.diagonal().tolist(), confusion.sum(axis=0).tolist()
     sizes_by_rank = dict(zip(ranks, sizes.tolist(), strict=True))
     rates = boundary_rates(confusion)
@@ -201,14 +203,6 @@ def log_probabilities(probabilities: ArrayLike) -> np.ndarray:
     """Logarithms in float64; a float32 softmax can end at 0, which counts as 1e-38."""
     least = np.finfo(np.float32).tiny
     return np.log(np.maximum(np.asarray(probabilities, np.float64), least))
-
-
-def negative_log_likelihood(probabilities: ArrayLike, true: np.ndarray) -> float:
-    """Mean of -log p(true rank)."""
-    # Not sklearn's log_loss: it needs two ranks, and cuts float32 off at 1e-7.
-    logs = log_probabilities(probabilities)
-    nll = -logs[np.arange(len(true)), true].mean()
-    return float(nll) + 0.0  # -0.0 reads oddly in a report
 
 
 def defined(value: Any) -> float | None:

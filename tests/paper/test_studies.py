@@ -220,7 +220,7 @@ def test_margins_that_follow_the_labels():
         about=ABOUT_STUDY,
     )
     assert study.sentence.startswith("The labels explain part of 2 of 3 differences")
-    assert np.shape(study.courses["permuted"].mean) == (2, 3)
+    assert np.shape(study.courses["permuted"]["mean"]) == (2, 3)
     assert [row[0] for row in study.rows] == NAMES
     differ, separability = study.evidence
     assert (differ.claim, differ.verdict) == ("margins_differ", "holds")
@@ -279,7 +279,7 @@ def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache, monkeypatch
     study = margins.study_margins(frozen(), tmp_path / "m", seeds=2, draws=2)
     settings = {"learned", "equal starts", "permuted"}
     assert set(study.courses) == settings
-    assert np.shape(study.courses["permuted"].mean) == (2, 4)
+    assert np.shape(study.courses["permuted"]["mean"]) == (2, 4)
     assert len(study.pairs) == 6 and len(study.separability) == 4
     assert "true gaps" in " ".join(study.notes)
     assert (tmp_path / "m" / "margins.png").stat().st_size > 10_000

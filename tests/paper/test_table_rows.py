@@ -162,7 +162,7 @@ def test_datasets_that_are_not_here_are_named(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "koa is not here: get it from" in said and "10.17632/56rmx5bjcr.1" in said
     assert "--root=koa=DIR" in said
-    assert sorted(tables.datasets()) == sorted(datasets.DATASETS)
+    assert sorted(tables.DATASETS) == sorted(datasets.DATASETS)
 
 
 def test_a_given_configuration_is_that_of_its_dataset(tmp_path):

@@ -25,7 +25,7 @@ from PIL import Image
 from cloc_jax.cli import decide
 from cloc_jax.report import html_page, view
 from cloc_jax.runtime import files
-from cloc_jax.runtime.run_folder import RunFolder
+from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.results import ReadoutValues, read_results
@@ -539,5 +539,5 @@ def test_plots_have_the_values_of_the_history(run):
 def test_values_that_are_not_numbers_are_gaps():
     rows = [{"train": {"loss": value}} for value in (1.0, None, float("nan"))]
     rows += [{"train": None}, {}]
-    line = html_page._line("loss", rows, "train", "loss")
+    line = html_page._line("loss", [flatten(row) for row in rows], "train.loss")
     assert line["values"] == [1.0, None, None, None, None]

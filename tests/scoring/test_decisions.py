@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, decisions, intervals, metrics
 from cloc_jax.scoring.decisions import Decision
-from cloc_jax.scoring.predictions import Predictions
 
 RANKS = ("0", "1", "2", "3", "4")
-
-
-def graded(p, true):
-    return Predictions([str(i) for i in range(len(true))], true, p.argmax(1), p)
 
 
 # --- the temperature, and how far probabilities hold ---
@@ -48,8 +43,8 @@ def test_no_other_temperature_has_a_lower_nll(seed):
         assert nll(best) <= nll(other) + 1e-12
     assert nll(best) < min(nll(best * 1.01), nll(best / 1.01))
     at_best = decisions.apply_temperature(p, best)
-    found = metrics.negative_log_likelihood(at_best, true)
-    assert found == pytest.approx(nll(best))
+    found = metrics.ordinal_metrics(true, true, RANKS, at_best)
+    assert found["nll"] == pytest.approx(nll(best))
 
 
 def test_zeros_float32_and_extremes_are_safe():
@@ -269,44 +264,38 @@ def test_too_few_images_say_how_many():
 def test_the_trade_off_is_that_of_the_decisions():
     p, true = drawn(0, count=900)
     p = p**2 / (p**2).sum(1, keepdims=True)  # too sure
-    val, test = graded(p[:400], true[:400]), graded(p[400:], true[400:])
+    val, test = (p[:400], true[:400]), (p[400:], true[400:])
     targets = [0.01, 0.05, 0.2, 0.5]
     rows = decisions.trade_off(val, test, 1, targets)
     for target, row in zip(targets, rows, strict=True):
-        temperature = decisions.fit_temperature(val.probabilities, val.true)
-        at = decisions.apply_temperature(val.probabilities, temperature)
-        fitted = {"1|2": decisions.fit_threshold(at, val.true, 1, target)}
-        labels = Decision(RANKS, temperature, thresholds=fitted).apply(p[400:])
+        fitted = {"1|2": decisions.fit_threshold(*val, 1, target)}
+        labels = Decision(RANKS, thresholds=fitted).apply(p[400:])
         assert row.threshold == fitted["1|2"]
-        assert row.accuracy == (labels == test.true).mean()
-        assert row.missed == (labels[test.true > 1] <= 1).mean()
+        assert row.accuracy == (labels == test[1]).mean()
+        assert row.missed == (labels[test[1] > 1] <= 1).mean()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_fewest_missed_at_an_accuracy_by_trying_all(seed):
     p, true = coarse(seed, count=60, ranks=4)
     p = 0.9 * p + 0.1 * np.eye(4)[true]  # better than chance
-    val, test = graded(p[:30], true[:30]), graded(p[30:], true[30:])
-    temperature = decisions.fit_temperature(val.probabilities, val.true)
-    at = decisions.apply_temperature(val.probabilities, temperature)
+    (at, known), test = (p[:30], true[:30]), (p[30:], true[30:])
     tried = []
     for t in (None, *possible(decisions.probability_above(at, 1))):
         labels = at.argmax(1) if t is None else decisions.by_thresholds(at, {1: t})
-        missed = (labels[val.true > 1] <= 1).mean()
+        missed = (labels[known > 1] <= 1).mean()
         # Where all else is equal, the most probable rank comes first.
         order = -2.0 if t is None else -t
-        tried.append((missed, -(labels == val.true).mean(), order, labels.tolist()))
+        tried.append((missed, -(labels == known).mean(), order, labels.tolist()))
     for accuracy in sorted({-a for _, a, *_ in tried}):
         best = min(entry for entry in tried if -entry[1] >= accuracy)
-        row = decisions.at_accuracy(val, test, 1, accuracy)
+        row = decisions.at_accuracy((at, known), test, 1, accuracy)
         chosen = {} if row.threshold is None else {1: row.threshold}
         assert decisions.by_thresholds(at, chosen).tolist() == best[3]
-        labels = decisions.by_thresholds(
-            decisions.apply_temperature(test.probabilities, temperature), chosen
-        )
-        assert row.accuracy == (labels == test.true).mean()
+        labels = decisions.by_thresholds(test[0], chosen)
+        assert row.accuracy == (labels == test[1]).mean()
     most = max(-a for _, a, *_ in tried)
-    assert decisions.at_accuracy(val, test, 1, most + 0.001) is None
+    assert decisions.at_accuracy((at, known), test, 1, most + 0.001) is None
 
 
 # --- saved decisions ---

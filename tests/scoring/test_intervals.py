@@ -94,6 +94,50 @@ def test_redrawn_is_drawing_runs_and_images_one_by_one():
     assert drawn.std() == pytest.approx(np.std(slow), rel=0.1)
 
 
+def test_redrawn_pairs_settings_draw_by_draw():
+    true = np.random.default_rng(0).integers(0, 3, 80)
+    worse = np.clip(true[None] + np.ones((3, 1), int), 0, 2)
+    same = np.repeat(true[None], 3, 0)
+    a = metrics.scores(intervals.redrawn(true, same, 3))["accuracy"]
+    b = metrics.scores(intervals.redrawn(true, worse, 3))["accuracy"]
+    top = intervals.redrawn(true, same, 3)[:, 2, 2] / 80
+    np.testing.assert_allclose(a, 1)
+    np.testing.assert_allclose(b, top, rtol=1e-6)  # of worse, rank 2 alone is right
+
+
+@pytest.mark.parametrize("better, least, most", [(0.0, 0, 4), (0.08, 25, 30)])
+def test_redrawn_finds_differences_and_few_that_are_not_there(
+    better, least, most, monkeypatch
+):
+    """Runs differ in how good they are, images in how hard they are."""
+    monkeypatch.setattr(intervals, "DRAWS", 400)
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(30):
+        true = rng.integers(0, 2, 400)
+        hard = rng.beta(1, 2, 400)
+        drawn = []
+        for gain in (0.0, better):
+            of_run = rng.normal(-gain, 0.02, (6, 1))
+            wrong = rng.random((6, 400)) < np.clip(hard + of_run, 0, 1)
+            confusions = intervals.redrawn(true, true ^ wrong, 2)
+            drawn.append(metrics.scores(confusions)["accuracy"])
+        ends = intervals.percentiles(drawn[1] - drawn[0])
+        found += not ends.low <= 0 <= ends.high
+    # Drawing runs and images both counts what varies with neither twice: the test is
+    # a little too careful, never too bold.
+    assert least <= found <= most
+
+
+def test_interval_of_a_mean_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        low, high = intervals.of_mean(rng.exponential(size=80))
+        covered += low <= 1 <= high
+    assert 0.88 <= covered / 200 <= 0.99  # skewed data fall a little short of 95%
+
+
 # --- the mean of several runs ---
 
 
