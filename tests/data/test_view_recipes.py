@@ -87,16 +87,6 @@ def test_every_view_takes_the_same_draws():
     assert rng.random() == states[0]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_grey_image_gets_the_view_of_its_colour_copy(name):
-    # Saturation, hue and greyscale leave grey pixels as they are.
-    image = noise((40, 40, 1))
-    for seed in range(20):
-        grey = view(RECIPES[name], image, (24, 30), seed)
-        colour = view(RECIPES[name], image.repeat(3, axis=2), (24, 30), seed)
-        np.testing.assert_allclose(colour, grey.repeat(3, axis=2).astype(int), atol=1)
-
-
 # --- crop, flip, resizing ---
 
 

@@ -209,8 +209,7 @@ def test_degenerate_batches_are_finite(kind, tau):
 
 
 def test_padding_of_pairs():
-    for tau in LOSSES:
-        loss_checks.check_padding(LOSSES[tau], batch())
+    loss_checks.check_padding(LOSSES[1], batch())
 
 
 @pytest.mark.parametrize("garbage", [1e30, np.nan])
