@@ -26,6 +26,7 @@ LEVELS = (
     {"sklearn"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+NAMES = ("__all__", "__version__")  # what a package may define
 SEES_CONFIG = {"training", "report", "sweeps", "paper", "bench", "cli", "sklearn"}
 
 
@@ -42,6 +43,7 @@ def imports(path):
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
+TOP = [PACKAGE / "__init__.py"]  # imports late, so that the losses stay light
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -61,6 +63,20 @@ def test_arrows(path):
         assert not any("ml_collections" in name for name in imports(path)), (
             "lower rooms take plain arguments"
         )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if p.name == "__init__.py"],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_packages_only_reexport(path):
+    for node in ast.parse(path.read_text()).body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_all = isinstance(node, ast.Assign) and node.targets[0].id in NAMES
+        is_late = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        is_import = isinstance(node, ast.ImportFrom) or (is_late and path in TOP)
+        assert is_text or is_all or is_import, ast.unparse(node)
 
 
 def test_the_loss_can_be_copied_out(tmp_path):
