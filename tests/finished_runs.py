@@ -104,19 +104,11 @@ def finished_run(
     config=None,
     **changes,
 ):
-    """The folder of a finished run.
+    """The folder of a finished run, with so many images of each split.
 
-    Args:
-      path: of the folder, which is made.
-      count: images of each split.
-      is_coarse: whether probabilities are twentieths, so that many are equal.
-      has_probabilities: whether the method gives any.
-      epochs: of each stage.
-      shown: images with a thumbnail.
-      item: the name of an image, of its split and its number.
-      pictures: files that evaluation would draw.
-      config: the configuration.
-      changes: of `run_results`.
+    With `is_coarse` probabilities are twentieths, so that many are equal. So many as
+    `shown` have a thumbnail, `item` names one by its split and number, and `pictures`
+    are what evaluation would draw. `changes` are of `run_results`.
     """
     folder, ranks = RunFolder(path), list(ranks)
     found = {

@@ -1,11 +1,7 @@
 """How the encoders are compared with other implementations of them.
 
-Features are compared in float32, from uint8 images on. Training steps (features with
-batch statistics, the statistics afterwards, gradients) are compared in float64, from
-the first convolution on, because float32 does not determine them well enough: one of
-ResNet-50's three million ReLUs on its other side moves a gradient by 5%, and that is
-how far PyTorch in float32 is from PyTorch in float64. Batch norms over few values
-multiply rounding, too. Real differences could hide in both.
+Features are compared in float32, from uint8 images on; training steps in float64, from
+the first convolution on, because one ReLU on its other side moves a gradient by 5%.
 """
 
 import functools

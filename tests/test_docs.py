@@ -43,15 +43,6 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(c, comments=True) for c in re.findall(r"launch\.py (.*)", code)]
 
 
-def test_commands_and_settings_are_found():
-    text = "See `launch.py a\nb` or\n\n    python launch.py c \\\n        d  # e\n\nf\n"
-    assert commands(text) == [["c", "d"], ["a", "b"]]
-    text = (
-        "`head.a`\n\n    --config.data.b=1 --vary='train.c=1;2' --set='koa/ce:mesh.d=1'"
-    )
-    assert FIELD.findall(text) == ["head.a", "data.b", "train.c", "mesh.d"]
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_parse(page, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -27,17 +27,7 @@ LEVELS = (
     {"sklearn"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-SEES_CONFIG = {
-    "config",
-    "api",
-    "training",
-    "report",
-    "sweeps",
-    "paper",
-    "bench",
-    "cli",
-    "sklearn",
-}
+SEES_CONFIG = LEVEL.keys() - set().union(*LEVELS[:1], *LEVELS[2:5])
 
 
 def imports(path):

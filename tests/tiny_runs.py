@@ -8,6 +8,7 @@ from flax import nnx
 
 from cloc_jax.methods import HeadOptions, Limits, Task
 from cloc_jax.runtime import checkpoint, sharding
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly, train_step
 from configs import folder, quickstart
 
@@ -118,6 +119,13 @@ def by_name(state, group):
     flat = jax.tree_util.tree_leaves_with_path(state)
     named = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in flat}
     return {name: leaf for name, leaf in named.items() if f"'{group}'" in name}
+
+
+def history(run):
+    """The rows of a run's history apart from times."""
+    changes = ("seconds", "integrity")
+    rows = RunFolder(run).read_history()
+    return [{k: v for k, v in row.items() if k not in changes} for row in rows]
 
 
 def arrays(run, stage):

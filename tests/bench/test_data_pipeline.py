@@ -5,25 +5,13 @@ import pytest
 from tiny_runs import tiny
 
 from cloc_jax.bench import data_pipeline
-from cloc_jax.data import augment, drawn_knees, pipeline
+from cloc_jax.data import augment, pipeline
 from cloc_jax.training import assembly
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     monkeypatch.setattr(data_pipeline, "IMAGES", 12)
-
-
-def counting(monkeypatch, owner, name):
-    """What a function returns from now on, in order."""
-    results, real = [], getattr(owner, name)
-
-    def counted(*arguments):
-        results.append(real(*arguments))
-        return results[-1]
-
-    monkeypatch.setattr(owner, name, counted)
-    return results
 
 
 def test_all_is_compared_with_decoding_on_one_thread():
@@ -44,7 +32,8 @@ def test_all_is_compared_with_decoding_on_one_thread():
 def test_it_reads_the_batches_of_training(method, steps, monkeypatch):
     config = tiny(method__name=method)
     parts = assembly.build(config)
-    seen = counting(monkeypatch, augment, "apply")
+    seen, apply = [], augment.apply
+    monkeypatch.setattr(augment, "apply", lambda *a: seen.append(apply(*a)) or seen[-1])
     data_pipeline.read(config, parts, steps, threads=1)
     read, seen[:] = list(seen), []
     for _ in pipeline.training_batches(
@@ -59,12 +48,3 @@ def test_it_reads_the_batches_of_training(method, steps, monkeypatch):
         pass
     assert len(read) == (16 if method == "cloc" else 24)
     np.testing.assert_array_equal(np.stack(read), np.stack(seen))
-
-
-def test_images_are_decoded_anew(monkeypatch):
-    reads = counting(monkeypatch, drawn_knees.Knees, "__getitem__")
-    data_pipeline.bench_data(tiny(data__threads=1), rounds=2)
-    rounds, warm_up, images = 2, 2, 16
-    # Decoded and in batches in every round, and the checks of a dataset.
-    expected = (rounds + warm_up) * 2 * images
-    assert expected <= len(reads) <= expected + 24

@@ -14,7 +14,7 @@ import pytest
 from damage import biggest, flip
 from launching import ROOT, TINY, launch, launched, run_code, stand_ins
 from PIL import Image
-from tiny_runs import arrays
+from tiny_runs import arrays, history
 
 from cloc_jax.cli import main
 from cloc_jax.report import view
@@ -38,12 +38,6 @@ def finished(place):
     process = launched(*TINY, "--run=whole", cwd=place, **variables)
     assert not trace.exists()
     return place / "whole", process
-
-
-def history(run):
-    rows = [json.loads(line) for line in (run / "history.jsonl").open()]
-    changes = ("seconds", "integrity")
-    return [{k: v for k, v in row.items() if k not in changes} for row in rows]
 
 
 def test_leaves_all_results(finished):

@@ -65,135 +65,77 @@ def test_booleans_and_lists_are_taken():
 DEVICES = 4
 
 
-def _scanned(loss, z):
-    def step(total, scale):
-        return total + loss(z * scale) / 2, None
+def transformed(loss, z):
+    """The loss in a checkpoint in a scan in a vmap."""
 
-    return jax.lax.scan(step, jnp.zeros((), jnp.float32), jnp.array([1.0, 2.0]))[0]
+    def step(total, z):
+        return total + jax.checkpoint(loss)(z) / 2, None
+
+    def scanned(z):
+        start = jnp.zeros((), jnp.float32)
+        return jax.lax.scan(step, start, jnp.stack([z, 2 * z]))[0]
+
+    return jax.vmap(scanned)(jnp.stack([z, 3 * z]))[1]
 
 
-def _looped(loss, z):
+def looped(loss, z):
+    """The loss in a vmap in a while loop, which has no gradient."""
+
     def step(state):
         number, _ = state
-        return number + 1, loss(z)
+        return number + 1, jax.vmap(loss)(jnp.stack([z, 3 * z]))[1]
 
     start = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32)
     return jax.lax.while_loop(lambda state: state[0] < 2, step, start)[1]
 
 
-def _mapped(loss, z):
-    return jax.vmap(loss)(jnp.stack([z, 3 * z]))[1]
-
-
-def _nested(*transforms):
-    """The last one is the innermost."""
-    return lambda loss, z: functools.reduce(
-        lambda inner, transform: functools.partial(transform, inner),
-        reversed(transforms),
-        loss,
-    )(z)
-
-
-def _checkpointed(loss, z):
-    return jax.checkpoint(loss)(z)
-
-
-# Two in which each of them takes part, for all tests; then each by itself.
-TOGETHER = {
-    "checkpoint in scan in vmap": _nested(_mapped, _scanned, _checkpointed),
-    "vmap in while": _nested(_looped, _mapped),
-}
-TRANSFORMED = TOGETHER | {
-    "jit": lambda loss, z: jax.jit(loss)(z),
-    "vmap": _mapped,
-    "scan": _scanned,
-    "while": _looped,
-    "checkpoint": _checkpointed,
-    "vmap in scan": _nested(_scanned, _mapped),
-    "scan in checkpoint": _nested(_checkpointed, _scanned),
-}
-AMOUNT = [TOGETHER, pytest.param(TRANSFORMED, marks=pytest.mark.slow)]
-AMOUNT = pytest.mark.parametrize("transforms", AMOUNT, ids=["together", "all"])
-
-
-def assert_results(got, want, name):
-    """A value, and gradients unless it is that of a while loop, which has none."""
-    value, *gradients = got
-    np.testing.assert_allclose(value, want[0], rtol=1e-5, err_msg=name)
-    assert len(gradients) == (0 if "while" in name else len(want) - 1)
-    for gradient, wanted in zip(gradients, want[1:], strict="while" not in name):
-        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-6, err_msg=name)
-
-
-def results_of(name, loss, *arguments):
-    """Value and gradients; the value alone of a while loop."""
-    if "while" in name:
-        return (loss(*arguments),)
-    value, gradients = jax.value_and_grad(loss, range(len(arguments)))(*arguments)
-    return value, *gradients
-
-
-@AMOUNT
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_under_transformations(form, transforms):
+def test_every_form_under_transformations(form):
     z, y, m = some_batch(40)
-    want = test_multi_margin.oracle(z, y, m)[:2]
+    want, want_z, _ = test_multi_margin.oracle(z, y, m)
     loss = functools.partial(mmnp, labels=y, margins=m, algorithm=form)
 
+    @functools.partial(jax.jit, compiler_options=QUICKLY)
     def results(z):
-        return {
-            name: results_of(name, functools.partial(transform, loss), z)
-            for name, transform in transforms.items()
-        }
+        value, gradient = jax.value_and_grad(lambda z: transformed(loss, z))(z)
+        return value, looped(loss, z), gradient
 
-    found = jax.jit(results, compiler_options=QUICKLY)(z)
-    assert want[0] > 0 and len(found) == len(transforms)
-    for name, got in found.items():
-        assert_results(got, want, name)
+    *values, gradient = results(z)
+    assert want > 0
+    np.testing.assert_allclose(values, want, rtol=1e-5)
+    np.testing.assert_allclose(gradient, want_z, rtol=1e-3, atol=1e-6)
 
 
-def unreplicated(own, z, y, m):
-    """Results of devices that sum up their gradients, brought to those of the loss.
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_without_replication_checks_are_those_of_the_sum(form):
+    """By pmap, and by a shard_map without checks of replication."""
+    z, y, m = some_batch(32)
 
-    By pmap, and by a shard_map without checks of replication.
-    """
+    def own(z, y, m):
+        def loss(z, m):
+            return mmnp(z, y, m, algorithm=form, axis_name="data")
 
-    def corrected(z, y, m):
-        value, *gradients = own(z, y, m)
-        return value, gradients[0] / DEVICES, jax.lax.pmean(gradients[1], "data")
+        value, (by_z, by_m) = jax.value_and_grad(loss, (0, 1))(z, m)
+        return value, by_z / DEVICES, jax.lax.pmean(by_m, "data")
 
     def share(x):
         return x.reshape(DEVICES, -1, *x.shape[1:])
 
-    by_pmap = jax.pmap(corrected, axis_name="data", in_axes=(0, 0, None))
-    value, *gradients = by_pmap(share(z), share(y), m)
+    by_pmap = jax.pmap(own, axis_name="data", in_axes=(0, 0, None))
+    value, by_z, by_m = by_pmap(share(z), share(y), m)
     by_shard_map = jax.shard_map(
-        corrected,
+        own,
         mesh=sharding.make_mesh(DEVICES),
         in_specs=(P("data"), P("data"), P()),
         out_specs=(P(), P("data"), P()),
         check_vma=False,
     )
-    return [
-        (value[0], gradients[0].reshape(z.shape), gradients[1][0]),
+    for got in (
+        (value[0], by_z.reshape(z.shape), by_m[0]),
         jax.jit(by_shard_map, compiler_options=QUICKLY)(z, y, m),
-    ]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_gradients_without_replication_checks_are_those_of_the_sum(form):
-    z, y, m = some_batch(32)
-
-    def own(z, y, m):
-        return results_of(
-            "",
-            lambda z, m: mmnp(z, y, m, algorithm=form, axis_name="data"),
-            z,
-            m,
-        )
-
-    for got in unreplicated(own, z, y, m):
-        assert_results(got, test_multi_margin.oracle(z, y, m), "")
+    ):
+        for one, want in zip(got, test_multi_margin.oracle(z, y, m), strict=True):
+            np.testing.assert_allclose(one, want, rtol=1e-3, atol=1e-6)
 
 
 # --- values that embeddings and padding may have ---

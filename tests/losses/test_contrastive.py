@@ -79,12 +79,19 @@ def test_equals_loops(name, views):
     )
 
 
-def test_equals_released_code(baselines):
-    assert any(case.endswith("lone") for case in baselines["supcon"])
-    for case in baselines["supcon"].values():
+def call_rnc(b, temperature):
+    return rnc(b["features"], b["labels"], temperature=temperature)
+
+
+RELEASED = {"supcon": call_supcon, "rnc": call_rnc}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_equals_released_code(name, baselines):
+    for case in baselines[name].values():
         loss_checks.check_golden(
-            lambda b, t=float(case["temperature"]): call_supcon(b, temperature=t),
-            {name: case[name] for name in ("features", "labels")},
+            lambda b, t=float(case["temperature"]): RELEASED[name](b, temperature=t),
+            {key: case[key] for key in ("features", "labels")},
             case["value"],
             {"features": case["grad"]},
         )
@@ -159,18 +166,6 @@ LABELS = {
 def test_rnc_equals_loops(labels, views):
     cases = rnc_batch(6, views) | {"labels": LABELS[labels]}
     loss_checks.check_oracle(RNC, rnc_oracle, cases)
-
-
-def test_rnc_equals_released_code(baselines):
-    for case in baselines["rnc"].values():
-        loss_checks.check_golden(
-            lambda b, t=float(case["temperature"]): rnc(
-                b["features"], b["labels"], temperature=t
-            ),
-            {name: case[name] for name in ("features", "labels")},
-            case["value"],
-            {"features": case["grad"]},
-        )
 
 
 def test_far_features_stay_finite():

@@ -122,8 +122,9 @@ def test_a_cosine_classifier_is_asked_for_the_margins():
         "label": jnp.asarray(labels),
         "mask": jnp.ones(9, bool),
     }
-    total, scalars = method.stages[0].loss(model, batch, None)
-    out = model(FEATURES)
+    loss = jax.jit(lambda batch: method.stages[0].loss(model, batch, None))
+    total, scalars = loss(batch)
+    out = jax.jit(lambda x: model(x))(FEATURES)
     place = np.array([0.0, 0.1, 0.5, 0.7])
     asked = np.asarray(out.logits) + 10 * np.abs(place[labels][:, None] - place)
     entropy = optax.softmax_cross_entropy_with_integer_labels(asked, labels).mean()

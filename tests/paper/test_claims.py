@@ -120,18 +120,6 @@ def test_margins_are_evidence_where_they_were_raised(summary):
     assert tried == ["1|2, cloc controlled 1"]
 
 
-def test_scores_that_disagree_are_both_named():
-    evidence = claims.by_scores(
-        "own_margins",
-        "a against b",
-        {
-            "accuracy": (0.7, 0.6, intervals.Interval(0.05, 0.15)),
-            "mae": (0.5, 0.5, intervals.Interval(-0.1, 0.1)),
-        },
-    )
-    assert evidence.verdict == "holds (accuracy), not shown (MAE)"
-
-
 @pytest.mark.parametrize(
     ("ends", "lower", "higher"),
     [

@@ -66,19 +66,6 @@ def test_many_classes_are_those_of_the_paper():
     assert printed["cloc"] == 2.018 and printed["cloc bin 1"] == 6.094
 
 
-def test_time_is_per_hundred_epochs_of_each_stage():
-    one = summary(settings={"cloc": setting(), "ce": setting(phases=1)})
-    per = [1000 / epochs * 100 / 3600 for epochs in (20, 23, 26)]
-    hours = table_rows.HOURS
-    both, first, alone = (
-        tables_page.cell(Row("", name, {hours: 1.19}, stage), hours, one)
-        for name, stage in (("cloc", "final"), ("cloc", "phase one"), ("ce", "final"))
-    )
-    assert both.mean == pytest.approx(2 * np.mean(per))
-    assert first.mean == alone.mean == pytest.approx(np.mean(per))
-    assert np.isnan(both.difference)  # another machine
-
-
 def test_ranks_of_our_own_are_not_held_against_the_paper():
     merged = Data("koa", tuple("0123"), ("1|2",), "resnet50", {})  # two grades are one
     found = table_rows.TABLES["controllability"].rows(merged)

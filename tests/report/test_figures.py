@@ -82,11 +82,6 @@ def test_confusion_marks_critical_boundaries():
     assert "1|2" in marked.axes[0].get_title()
 
 
-def test_confusion_of_an_empty_row():
-    figure = runs.confusion_figure([[0, 0], [1, 1]], "ab")
-    assert np.all(np.isfinite(figure.axes[0].images[0].get_array()))
-
-
 @pytest.mark.parametrize("name", [*RANKS, "twenty"])
 def test_similarity_fits(name):
     ranks = RANKS.get(name) or [f"{5 * i} to {5 * i + 4} years" for i in range(20)]

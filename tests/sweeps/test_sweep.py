@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from damage import flip
-from tiny_runs import clean, tiny
+from tiny_runs import clean, history, tiny
 
 from cloc_jax.cli.studies import combinations
 from cloc_jax.report import evaluation
@@ -51,18 +51,13 @@ def finish(folder, config, **about):
     folder.write_metrics({"final": {}})
 
 
-def history(folder):
-    rows = folder.read_history()
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
-
-
 @pytest.mark.slow
 def test_a_run_among_others_equals_one_alone(swept, place):
     among = RunFolder(place / "runs" / "margins=0.3,seed=1")
     alone = RunFolder(place / "alone")
     config = frozen(seed=1, method__cloc__margins=0.3)
     evaluation.complete_run(config, alone, resume=False, draws=False)
-    assert history(among) == history(alone)
+    assert history(among.path) == history(alone.path)
     scores = [folder.read_metrics()["final"] for folder in (among, alone)]
     assert scores[0] == scores[1]
 

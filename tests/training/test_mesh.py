@@ -120,9 +120,6 @@ def test_a_mesh_of_two_axes():
     assert dict(mesh.shape) == {"data": 2, "shard": 4}
     batch = sharding.place_batch({"x": np.arange(16)}, mesh)["x"]
     assert batch.addressable_shards[0].data.shape == (2,)
-    state = {"large": jnp.zeros((3, 3, 64, 128), jnp.float32)}
-    split = sharding.state_shardings(state, mesh)
-    assert split["large"].spec == PartitionSpec(None, None, None, "shard")
     total = sharding.over_batch(
         lambda z, y, m, where, axis_name: jax.lax.psum(jnp.sum(z), axis_name), mesh
     )

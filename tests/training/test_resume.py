@@ -6,7 +6,7 @@ is what a process that was killed there leaves, the newest checkpoint.
 
 import numpy as np
 import pytest
-from tiny_runs import SMALL_METHODS, arrays, tiny
+from tiny_runs import SMALL_METHODS, arrays, history, tiny
 
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding
@@ -90,8 +90,5 @@ def test_killed_in_every_stage_and_resumed_to_the_bit(name, tmp_path, train):
     ours, theirs = (run.read_support(last) or {} for run in (whole, parts))
     assert list(ours) == list(theirs)
     assert all(np.array_equal(ours[k], theirs[k]) for k in ours)
-    rows = [
-        [{k: v for k, v in row.items() if k != "seconds"} for row in run.read_history()]
-        for run in (whole, parts)
-    ]
+    rows = [history(run.path) for run in (whole, parts)]
     assert rows[0] == rows[1] and len(rows[0]) == 2 * len(stages)

@@ -56,12 +56,6 @@ def test_a_slow_step_or_the_last_before_evaluation_is_enough(
     assert told == callbacks.estimate_lines(config, parts, seconds, 1)
 
 
-def test_frozen_encoders_need_no_estimate(config, parts, capsys):
-    frozen = tiny_runs.tiny(encoder__frozen=True)
-    steps(callbacks.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     "name",
     "synthetic folder koa idrid adience hid bracs clap2015 retinamnist".split(),

@@ -1,20 +1,18 @@
 """The training loop from within: what it refuses, keeps and compiles."""
 
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
-import miniatures
 import numpy as np
 import pytest
 from flax import nnx
-from tiny_runs import KEY, of_folder, stage_parts, tiny
+from tiny_runs import KEY, stage_parts, tiny
 
 from cloc_jax.methods import Context
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, fit, run, train_step
+from cloc_jax.training import assembly, run, train_step
 
 
 def of(method, **settings):
@@ -86,20 +84,6 @@ def test_settings_are_checked_before_anything_is_made(change, message, tmp_path)
     assert not folder.path.exists()
 
 
-def test_images_are_scanned_once_by_a_run_that_prepares_them(tmp_path, monkeypatch):
-    config = of_folder(
-        miniatures.folder(tmp_path / "own"), data__prepared=str(tmp_path / "kept")
-    )
-    scans, load = [], assembly.load
-    monkeypatch.setattr(assembly, "load", lambda c: scans.append(1) or load(c))
-    for _ in ("training", "evaluation"):
-        assembly.build_dataset(config)
-    assert len(scans) == 1
-    shutil.rmtree(tmp_path / "kept")
-    assert assembly.build_dataset(config).splits["train"][0].size
-    assert len(scans) == 2
-
-
 @pytest.mark.slow
 def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     config = tiny(optimizer__learning_rate=1e37, train__log_steps=2)
@@ -112,18 +96,6 @@ def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
         assert parts.dataset.splits["train"].ids[item] in message
     assert "Last good checkpoint: none yet" in message
     assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
-
-
-@pytest.mark.slow
-def test_slow_steps_are_waited_for_so_that_a_signal_is_answered(tmp_path, monkeypatch):
-    """Steps that are still queued would all have to end before anything is saved."""
-    wait, asked = jax.block_until_ready, []
-    monkeypatch.setattr(fit, "LONG_STEP", -1.0)
-    monkeypatch.setattr(jax, "block_until_ready", lambda x: asked.append(1) or wait(x))
-    config = tiny(method__name="ce")
-    run.train(config, RunFolder(tmp_path / "run"), resume=False)
-    steps = json.loads((tmp_path / "run" / "stages" / "fit.json").read_text())["steps"]
-    assert len(asked) >= steps > 1
 
 
 @pytest.fixture(scope="module")
