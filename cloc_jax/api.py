@@ -106,6 +106,7 @@ def fit(
     val: Part | None = None,
     test: Part | None = None,
     patients: Labels | None = None,
+    weights: Labels | None = None,
     frozen: bool = False,
     run: str | os.PathLike | None = None,
     verbose: bool = True,
@@ -123,6 +124,7 @@ def fit(
       val: images and labels that decide when training ends; without, 10% of `images`.
       test: images and labels of the final scores; without, 15% of `images`.
       patients: the patient or subject of each image, so that none is in two splits.
+      weights: how much each image counts in training; not for gol and mwr.
       frozen: train on kept features of an ImageNet encoder, in minutes on a CPU, as
         `configs/folder.py:frozen` does.
       run: a new folder for the run; None for a temporary one, which is removed when
@@ -134,10 +136,13 @@ def fit(
     folder = RunFolder(pathlib.Path(run or temporary_folder() / "run"))
     folder.check_new()
     rows = _frame_rows(images, labels) or [
-        *_rows(images, labels, patients=patients),
+        *_rows(images, labels, patient=patients, image_weight=weights),
         *_rows(*val or ((), ()), split="val"),
         *_rows(*test or ((), ()), split="test"),
     ]
+    if weights is not None:
+        rows = [{"image_weight": 1} | row for row in rows]
+        settings = {"data.columns.weight": "image_weight"} | settings
     config, _ = load_config("folder:frozen" if frozen else "folder")
     config.method.name = method
     config.data.order = tuple(str(label) for label in order)
@@ -176,7 +181,7 @@ def _rows(
     labels: Labels | None,
     *,
     split: str = "",
-    patients: Labels | None = None,
+    **columns: Labels | None,
 ) -> list[dict[str, Any]]:
     """A row per image of a table, with the image in place of its path."""
     if labels is None:
@@ -188,13 +193,11 @@ def _rows(
         {"path": image, "label": str(label), "split": split}
         for image, label in zip(given, labels, strict=True)
     ]
-    if patients is not None:
-        if len(patients) != len(rows):
-            raise ValueError(
-                f"there are {len(rows)} images, but {len(patients)} patients."
-            )
-        for row, patient in zip(rows, patients, strict=True):
-            row["patient"] = str(patient)
+    for name, values in columns.items():
+        if values is not None and len(values) != len(rows):
+            raise ValueError(f"{len(rows)} images came, but {name} has {len(values)}.")
+        for row, value in zip(rows, () if values is None else values, strict=False):
+            row[name] = value
     return rows
 
 

@@ -82,6 +82,7 @@ def default_config() -> ConfigDict:
     config.data.columns.label = ""  # a number or a name
     config.data.columns.split = ""  # train, val or test; no column: carved
     config.data.columns.group = ""  # the patient or subject
+    config.data.columns.weight = ""  # how much the image counts in training
     # Boundaries where a mistake matters most, as "lower|upper".
     config.data.critical = ()
     config.data.val_fraction = 0.1  # ours: carved from train where no val is shipped

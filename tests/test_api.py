@@ -55,7 +55,8 @@ def test_arrays_are_written_as_they_are(tmp_path):
         ((ARRAYS[1:], GRADES), {}, "59 images, but 60 labels"),
         ((ARRAYS,), {}, "labels are missing"),
         (("image.png", [0]), {}, "must be a list of paths or arrays"),
-        ((ARRAYS, GRADES), {"patients": ["a"]}, "60 images, but 1 patients"),
+        ((ARRAYS, GRADES), {"patients": ["a"]}, "60 images came, but patient has 1"),
+        ((ARRAYS, GRADES), {"weights": [-1] * 60}, "the weight is '-1'; use a number"),
         ((ARRAYS, GRADES), {"train__max_epoch": 1}, "max_epochs"),
         ((ARRAYS, ["low", "high"] * 30), {}, "order of the rank labels .* is unknown"),
         ((pandas.DataFrame({"x": [1]}),), {}, "no column of paths; it has x"),
@@ -104,6 +105,17 @@ def test_equals_the_command_line(tmp_path):
     np.testing.assert_array_equal(chances, commanded.predict(ARRAYS[:5]).probabilities)
     again = fitted.save(tmp_path / "copy")
     np.testing.assert_array_equal(again.predict(ARRAYS[:5]).probabilities, chances)
+
+
+@pytest.mark.slow
+def test_weights_of_images_count_as_those_of_their_ranks():
+    by_rank = (1.0, 2.0, 0.5, 1.0, 3.0)
+    weights = [by_rank[grade] for grade in GRADES]
+    one = api.fit(ARRAYS, GRADES, weights=weights, **SMALL)
+    other = api.fit(ARRAYS, GRADES, train__rank_weights=by_rank, **SMALL)
+    assert one.results.final == other.results.final
+    plain = api.fit(ARRAYS, GRADES, **SMALL)
+    assert one.results.final != plain.results.final
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cloc_jax.data import drawn_knees, label_noise, records, splits
 from cloc_jax.data.images import NetworkInput, uncropped
 from cloc_jax.data.layouts import official, rank_folders, tables
@@ -243,6 +245,9 @@ def _load_listed(
         split: records.Records(made, [items[index] for index in indices], wanted)
         for split, indices in division.indices.items()
     }
+    weights = [items[index].weight for index in division.indices["train"]]
+    if None not in weights:
+        sources["train"] = sources["train"].with_weights(np.float32(weights))
     notes = [
         *notes_on_listing(listing, items, LAYOUTS[name].counts),
         *notes_on_images(made, wanted),

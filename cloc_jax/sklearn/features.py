@@ -107,13 +107,13 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self._settings = frozen_part(config, *SECTIONS)
         model = self._model()
         ranks = [str(label) for label in self.classes_]
-        weights = assembly.item_weights(config, model.method, labels, len(ranks))
         if sample_weight is not None:
-            assembly.check_takes_weights(config, model.method, "sample_weight")
-            own = _check_sample_weight(
+            sample_weight = _check_sample_weight(
                 sample_weight, X, dtype=np.float32, ensure_non_negative=True
             )
-            weights = own if weights is None else own * weights
+        weights = assembly.item_weights(
+            config, model.method, labels, len(ranks), sample_weight
+        )
         task = Training(
             model.method,
             self._split(X, labels, weights, seed),

@@ -81,8 +81,13 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Sequence[Image], y: Any) -> "ImageOrdinalClassifier":
-        """Trains a run on images, paths or uint8 arrays, and the class of each."""
+    def fit(
+        self, X: Sequence[Image], y: Any, sample_weight: Any = None
+    ) -> "ImageOrdinalClassifier":
+        """Trains a run on images, paths or uint8 arrays, and the class of each.
+
+        `sample_weight` is how much each image counts in training; not for gol and mwr.
+        """
         y = column_or_1d(y, warn=True)
         api.checked_images(X, len(y))
         classes = ordered_classes(y, self.order, is_needed=True)
@@ -99,6 +104,7 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
             y,
             order=classes.tolist(),
             method=self.method,
+            weights=sample_weight,
             frozen=self.frozen,
             run=self.run,
             verbose=self.verbose,

@@ -47,9 +47,9 @@ class Parts(NamedTuple):
     def describe(self) -> dict[str, Any]:
         """What a run keeps of its dataset: names, sizes, a fingerprint of all items.
 
-        `sha256` is of names and labels; `content` has the digest of every file by
-        name, and is empty for drawn images. `trunk` is the mark of the frozen parts
-        whose output the items are, or "".
+        `sha256` is of names, labels and given weights; `content` has the digest of
+        every file by name, and is empty for drawn images. `trunk` is the mark of the
+        frozen parts whose output the items are, or "".
         """
         dataset, mark = self.dataset, hashlib.sha256()
         content: dict[str, dict[str, str]] = {}
@@ -59,6 +59,8 @@ class Parts(NamedTuple):
             if hashes := source.contents:
                 digests = zip(source.ids, hashes, strict=True)
                 content[name] = {item: one[:DIGITS] for item, one in digests}
+        if weights := [(i.id, i.weight) for i in dataset.items if i.weight is not None]:
+            mark.update(json.dumps(weights).encode())
         return {
             "ranks": list(dataset.ranks),
             "images": {name: len(source) for name, source in dataset.splits.items()},
@@ -114,8 +116,8 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     check_critical(config, dataset.ranks)
     mesh = sharding.make_mesh(config.mesh.devices, config.mesh.shape)
     method = build_method(config, len(dataset.ranks), mesh)
-    labels = dataset.splits["train"].labels
-    weights = item_weights(config, method, labels, len(dataset.ranks))
+    labels, own = dataset.splits["train"].labels, dataset.splits["train"].weights
+    weights = item_weights(config, method, labels, len(dataset.ranks), own)
     dataset = _with_train(dataset, labels, weights)
     made = fit.samplers_of(method, labels, fit_settings(config), dataset.ranks)
     for stage, batches in zip(method.stages, made, strict=True):
@@ -127,16 +129,26 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
 
 
 def item_weights(
-    config: ConfigDict, method: methods.Method, labels: np.ndarray, num_ranks: int
+    config: ConfigDict,
+    method: methods.Method,
+    labels: np.ndarray,
+    num_ranks: int,
+    own: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """The weight of each training item by its rank; None where all count alike.
+    """The weight of each training item: its `own`, times that of its rank.
+
+    None where all count alike.
 
     "balanced" gives every rank that occurs the same sum of weights, and the weights a
     mean of 1.
     """
+    if own is not None:
+        check_takes_weights(config, method, "a weight for each image")
+        if not own.sum():
+            raise ValueError("all weights are 0, so there would be nothing to learn.")
     given = config.train.rank_weights
     if not given:
-        return None
+        return own
     check_takes_weights(config, method, "train.rank_weights")
     if given == "balanced":
         counts = np.bincount(labels, minlength=num_ranks)
@@ -144,7 +156,8 @@ def item_weights(
     else:
         check_weights("rank", given, num_ranks)
         by_rank = np.asarray(given)
-    return by_rank[labels].astype(np.float32)
+    weights = by_rank[labels] if own is None else by_rank[labels] * own
+    return weights.astype(np.float32)
 
 
 def check_takes_weights(config: ConfigDict, method: methods.Method, given: str) -> None:

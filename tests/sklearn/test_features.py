@@ -112,7 +112,7 @@ def test_the_order_of_other_strings_is_named_or_asked_for():
         ({"sample_weight": np.ones(3)}, "sample_weight"),
         (
             {"method": "gol", "sample_weight": np.ones(90)},
-            "sample_weight is set, but method gol",
+            "a weight for each .* is set, but method gol",
         ),
         ({"order": ["mild", "severe"]}, "moderate"),
         ({"order": [*ORDER, "mild"]}, "twice"),

@@ -29,6 +29,7 @@ class Item(NamedTuple):
     split: str | None = None  # as shipped: train, val or test
     group: str | None = None  # the patient or subject, where known
     row: tuple[str, int] | None = None  # array and place, in a file of arrays
+    weight: float | None = None  # how much it counts in training, where given
 
 
 class Listing(NamedTuple):

@@ -7,6 +7,7 @@ the patient or subject.
 
 import csv as csv_files
 import io
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ USUAL = {
     "label": ("label", "grade", "rank", "class", "level", "score"),
     "split": ("split", "set", "subset", "partition"),
     "group": ("group", "patient", "patient_id", "subject", "subject_id"),
+    "weight": (),  # a column of that name may be a patient's
 }
 # What programs write where there is no value; never a rank, unless data.order has it.
 NO_VALUE = ("", "nan", "n/a", "<na>", "null")
@@ -196,8 +198,21 @@ def _graded(
                 f"{place}: the split is {split!r}; use train, val or test."
             )
         group = cells.get("group") or None
-        graded[id_] = label, Item(id_, file, 0, SPLIT_NAMES.get(split), group)
+        item = Item(id_, file, 0, SPLIT_NAMES.get(split), group)
+        if "weight" in cells:
+            item = item._replace(weight=_weight(cells["weight"], place))
+        graded[id_] = label, item
     return graded, skipped
+
+
+def _weight(text: str, place: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"{place}: the weight is {text!r}; use a number of 0 or more.")
+    return weight
 
 
 def _with_extension(file: pathlib.Path) -> pathlib.Path:
