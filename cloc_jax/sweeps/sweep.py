@@ -166,7 +166,7 @@ def check_images(folder: pathlib.Path, plans: Sequence[Plan]) -> None:
                 f"is no summary of both: {changes}. Restore the images and move away "
                 "the runs that were trained on others, or give another --run folder."
             )
-        seen |= {place: seen.get(place, run), settings: other}
+        seen |= {key: seen.get(key, run) for key in (place, settings)}
 
 
 def run_name(setting: str, seed: int, fold: int | None = None) -> str:
