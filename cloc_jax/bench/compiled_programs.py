@@ -1,8 +1,7 @@
 """The programs of a run, compiled for any hardware from shapes alone.
 
-No image is read, no weight is loaded and no array is made: arguments are shapes with
-types and shardings. Weights may say how a network was built (`encoder.stride`, …);
-without them, the encoder's defaults hold.
+No image is read, no weight is loaded and no array is made. Weights may say how a
+network was built (`encoder.stride`, …); without them, the encoder's defaults hold.
 """
 
 import functools
@@ -49,7 +48,7 @@ def programs(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Iterator[Program
     for index, stage in enumerate(method.stages):
         yield _step(config, stage, index, create, graph, model, mesh)
     if config.method.name == "cloc":
-        yield _loss(config, method, graph, model, num_ranks, mesh)
+        yield _loss(config, num_ranks, mesh)
 
 
 def _step(config, stage, index, create, graph, model, mesh) -> Program:
@@ -58,9 +57,9 @@ def _step(config, stage, index, create, graph, model, mesh) -> Program:
     program = train_step.Program(
         graph,
         stage,
-        assembly.optimizer_of(config, stage, STEPS_PER_EPOCH),
+        assembly.fit_settings(config).optimizer,
         mesh,
-        num_steps=STEPS_PER_EPOCH * stage.stop.max_epochs,
+        steps_per_epoch=STEPS_PER_EPOCH,
         model=model,
         batch=given,
     )
@@ -93,9 +92,7 @@ def _batch(config: ConfigDict, stage: methods.Stage, mesh: Mesh) -> dict[str, An
     }
 
 
-def _image(
-    config: ConfigDict, rows: int, size: tuple[int, int] | None = None
-) -> jax.ShapeDtypeStruct:
+def _image(config: ConfigDict, rows: int, size: Any) -> jax.ShapeDtypeStruct:
     """Images, or what the frozen parts of the encoder make of them."""
     height, width = size or config.data.size
     shape = (rows, height, width, config.data.channels)
@@ -109,22 +106,14 @@ def _image(
     )
 
 
-def _loss(config, method, graph, model, num_ranks, mesh) -> Program:
+def _loss(config: ConfigDict, num_ranks: int, mesh: Mesh) -> Program:
     """CLOC's contrast and its gradients, of embeddings that are there already."""
     rows = config.train.batch_size
-    width = {"hidden": config.head.hidden, "logits": num_ranks}.get(
-        config.method.cloc.contrast
-    )
-    if width is None:
-        images = _image(config, 2)
-        embedded = jax.eval_shape(
-            lambda model, images: method.embed(
-                checkpoint.evaluating(graph, model), images
-            ),
-            model,
-            images,
-        )
-        width = embedded.shape[1]
+    width = {
+        "embedding": config.head.projection or encoder.outline(config).features,
+        "hidden": config.head.hidden,
+        "logits": num_ranks,
+    }[config.method.cloc.contrast]
     form = assembly.loss_form(config, mesh)
     options: dict[str, Any] = {
         "algorithm": form,

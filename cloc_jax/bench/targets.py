@@ -26,7 +26,6 @@ class Gpu(NamedTuple):
     cache: int  # bytes of L2
     shared: int  # bytes of shared memory per core
     bandwidth: float  # bytes per second from memory
-    name: str
 
 
 class Target(NamedTuple):
@@ -64,11 +63,9 @@ MEMORY = {
 }
 _MIB, _KIB = 2**20, 2**10
 GPUS = {
-    "a100": Gpu((8, 0), 108, 64, 1.41, 40 * _MIB, 164 * _KIB, 2.039e12, "NVIDIA A100"),
-    "h100": Gpu((9, 0), 132, 128, 1.98, 50 * _MIB, 228 * _KIB, 3.35e12, "NVIDIA H100"),
-    "b200": Gpu(
-        (10, 0), 148, 128, 1.965, 126 * _MIB, 228 * _KIB, 7.7e12, "NVIDIA B200"
-    ),
+    "a100": Gpu((8, 0), 108, 64, 1.41, 40 * _MIB, 164 * _KIB, 2.039e12),
+    "h100": Gpu((9, 0), 132, 128, 1.98, 50 * _MIB, 228 * _KIB, 3.35e12),
+    "b200": Gpu((10, 0), 148, 128, 1.965, 126 * _MIB, 228 * _KIB, 7.7e12),
 }
 # A slice of TPUs, all of whose chips are on one host, and its axes.
 HOSTS = {"v5e": (2, 2), "v5p": (2, 2, 1), "v6e": (2, 2)}
@@ -183,5 +180,5 @@ def describe_gpu(target: Target) -> str:
 }}
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
-device_description_str: "{gpu.name}"
+device_description_str: "NVIDIA {target.name.upper()}"
 """

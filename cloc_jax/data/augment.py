@@ -87,9 +87,7 @@ def matrix(
     """A random homography, float64 [3, 3], from old to new pixel positions (x, y, 1).
 
     In order: flips, scale, shear, rotation and translation about the centre of the
-    image, then perspective. The bottom row is (0, 0, 1) where perspective is off.
-
-    Sixteen numbers are drawn, whatever the strengths; `size` is height and width.
+    image, then perspective. Sixteen numbers are drawn, whatever the strengths.
     """
     height, width = size
     draws = rng.random(16)
@@ -128,11 +126,7 @@ def matrix(
 def warp(
     image: np.ndarray, matrix: np.ndarray, size: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """The image moved by a homography [3, 3]; outside it is mirrored.
-
-    The result is the area from position (0, 0) on of that height and width, by default
-    of the image's own.
-    """
+    """The image moved by a homography [3, 3]; outside it is mirrored."""
     height, width, channels = image.shape
     rows, columns = size or (height, width)
     if (rows, columns) == (height, width) and matrix.tolist() == _STAY:

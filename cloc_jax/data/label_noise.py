@@ -1,8 +1,7 @@
 """Training labels made wrong on purpose.
 
-For studies of biased labels: the paper relabels 60% of IDRiD's grade 1 as 2 and 30% of
-grade 2 as 1. Only training data are touched. Which images are chosen depends on the
-seed and their ids alone.
+The paper relabels 60% of IDRiD's grade 1 as 2 and 30% of grade 2 as 1. Which images are
+chosen depends on the seed and their ids alone.
 """
 
 from collections.abc import Sequence

@@ -132,8 +132,7 @@ class RankPairs(Sampler):
 class Shuffled(Sampler):
     """Every item once per epoch in random order, less a remainder of under a batch.
 
-    Labels play no part, so that a batch's make-up tells a self-supervised method
-    nothing about them.
+    A batch's make-up tells a self-supervised method nothing about labels.
     """
 
     def __init__(self, count: int, batch_size: int, *, seed: Sequence[int] = (0,)):

@@ -1,8 +1,7 @@
 """Random views of uint8 images for contrastive and self-supervised methods.
 
-Everything is a pure function of the image and of the generator's state. Every view
-takes the same number of draws, whatever the recipe and the image: changing one strength
-leaves the other changes as they were.
+Every view takes the same number of draws, whatever the recipe and the image: changing
+one strength leaves the other changes as they were.
 """
 
 import itertools

@@ -43,9 +43,8 @@ class Identity(nnx.Module):
 class Preprocessing(NamedTuple):
     """(pixel / unit - mean) / std, channels in the network's own order.
 
-    Weights are bound to the preprocessing they were trained with; with another one they
-    still run, and are wrong. So it belongs to the encoder and has a name that weight
-    files state.
+    It belongs to the encoder, as weights are bound to that they were trained with, and
+    has a name that weight files state.
     """
 
     order: str  # "rgb" or "bgr"

@@ -17,6 +17,7 @@ Differences from the released code:
 - Small crops are encoded apart from large ones even where both have the same size.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,9 +39,7 @@ class Untrained(nnx.Variable):
     """What gradients and optimizers never see."""
 
 
-def exact_gelu(x: Float[Array, "batch _"]) -> Float[Array, "batch _"]:
-    """GELU without the approximation by tanh."""
-    return jax.nn.gelu(x, approximate=False)
+exact_gelu = functools.partial(jax.nn.gelu, approximate=False)  # not by tanh
 
 
 class LastLayer(nnx.Module):
@@ -86,14 +85,13 @@ class Distilled(pretraining.Pretrained):
         projection: pretraining.Perceptron,
         last_layer: LastLayer,
         num_ranks: int,
-        outputs: int,
         *,
         rngs: nnx.Rngs,
     ):
         super().__init__(encoder, projection, num_ranks, rngs=rngs)
         self.last_layer = last_layer
         self.teacher = Teacher(self)
-        self.center = Untrained(jnp.zeros((1, outputs), jnp.float32))
+        self.center = Untrained(jnp.zeros_like(last_layer.kernel[...][:1]))
         # Steps to go until the last layer learns.
         self.frozen_steps = Untrained(jnp.zeros((), jnp.int32))
 
@@ -148,9 +146,7 @@ def dino(
             rngs=rngs,
         )
         last_layer = LastLayer(bottleneck, output, rngs=rngs)
-        return Distilled(
-            encoder, projection, last_layer, task.num_ranks, output, rngs=rngs
-        )
+        return Distilled(encoder, projection, last_layer, task.num_ranks, rngs=rngs)
 
     def loss(model, batch, rngs):
         views, where = batch["image"], batch["mask"]

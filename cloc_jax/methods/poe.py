@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from cloc_jax import losses
+from cloc_jax.losses.probabilistic import GAUSSIAN_DISTANCES
 from cloc_jax.methods import heads, interface
 from cloc_jax.methods.logit_methods import fit_stage
-
-DISTANCES = ("j", "wasserstein", "bhattacharyya", "hellinger")
 
 
 class Gaussian(nnx.Module):
@@ -64,7 +63,7 @@ def poe(
     distance: str,
 ) -> interface.Method:
     """One stage; see `cloc_jax/config.py` for what each setting means."""
-    interface.check_choice("method.poe.distance", distance, DISTANCES)
+    interface.check_choice("method.poe.distance", distance, GAUSSIAN_DISTANCES)
     interface.check_range("method.poe", 1, samples=samples)
     interface.check_range("method.poe", 0, width=width)
     interface.check_range("method.poe", 0, 0.99, dropout=dropout)

@@ -53,8 +53,7 @@ def own_optimizer(
 ) -> tuple[dict[str, Any], int]:
     """Optimizer settings of a stage and its epochs.
 
-    The learning rate, which is given for batches of `rate_batch`, is scaled linearly to
-    `batch_size`.
+    The learning rate, given for batches of `rate_batch`, is scaled to `batch_size`.
     """
     optimizer = dict(settings)
     epochs, rate_batch = optimizer.pop("epochs"), optimizer.pop("rate_batch")

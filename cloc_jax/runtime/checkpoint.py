@@ -1,14 +1,15 @@
 """Models as plain arrays, and checkpoints of them that a kill never spoils.
 
-Models are objects inside compiled functions and arrays outside them. A checkpoint is
-arrays and a small record; each is sealed with checksums once it is whole, and checked
-before it is used.
+A checkpoint is arrays and a small record of where a run is; it is sealed with checksums
+once it is whole, and checked before it is used.
 """
 
+import contextlib
 import errno
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -81,8 +82,7 @@ class Checkpoints:
         """Writes the next checkpoint and returns its number."""
         number = (self.latest() or 0) + 1
         plain = jax.tree.map(_without_keys, arrays)
-        _check_room(self._folder / str(number), plain)
-        with errors.naming(self._folder / str(number)):
+        with _written(self._folder / str(number), plain, self._owner):
             self._manager.save(
                 number,
                 args=ocp.args.Composite(
@@ -90,8 +90,6 @@ class Checkpoints:
                     record=ocp.args.JsonSave(record),
                 ),
             )
-        if processes.is_first():
-            files.seal_folder(self._folder / str(number), self._owner)
         return number
 
     def latest(self) -> int | None:
@@ -119,15 +117,13 @@ class Checkpoints:
 def save_model(folder: pathlib.Path, state: Any) -> None:
     """Writes one model; an earlier one of the same name gives way."""
     plain = jax.tree.map(_without_keys, state)
-    _check_room(folder, plain)
-    with errors.naming(folder), ocp.StandardCheckpointer() as checkpointer:
+    with _written(folder, plain), ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(folder.absolute(), plain, force=True)
-    if processes.is_first():
-        files.seal_folder(folder)
 
 
-def _check_room(path: pathlib.Path, arrays: Any) -> None:
-    """OSError where a disk has no room for what is to be written.
+@contextlib.contextmanager
+def _written(path: pathlib.Path, arrays: Any, owner: str = "") -> Iterator[None]:
+    """Seals a folder of arrays once it is written; OSError where there is no room.
 
     Amid writing, each thread of Orbax that finds it full would print a traceback.
     """
@@ -135,6 +131,10 @@ def _check_room(path: pathlib.Path, arrays: Any) -> None:
     needed = sum(leaf.nbytes + ENTRY for leaf in jax.tree.leaves(arrays))
     if shutil.disk_usage(place).free < needed:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    with errors.naming(path):
+        yield
+    if processes.is_first():
+        files.seal_folder(path, owner)
 
 
 def has_model(folder: pathlib.Path) -> bool:

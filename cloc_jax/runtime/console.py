@@ -58,9 +58,8 @@ def _bar(*columns: ProgressColumn) -> Progress:
 def track(text: str, total: int, *, note: str = "") -> Iterator[Callable[..., None]]:
     """A bar while something is done `total` times; call what it gives after each.
 
-    It takes how many were done and a remark to show beside the bar. Where output is
-    not a terminal, a line every 30 seconds takes the place of the bar. With a `note`,
-    that and how long all took stay on the screen at the end.
+    That takes how many were done and a remark. Where output is not a terminal, a line
+    now and then takes the place of the bar. A `note` stays at the end, with the time.
     """
     started = shown = time.monotonic()
     done = 0

@@ -142,8 +142,7 @@ def sealed(value: Mapping[str, Any], owner: str = "") -> dict[str, Any]:
 def unsealed(text: str | bytes, owner: str | None = None) -> dict[str, Any]:
     """The object that a text holds, without its checksum.
 
-    ValueError says in a few words what is wrong with it: also that it has another
-    owner than the given one.
+    ValueError says in a few words what is wrong with it.
     """
     value, found = _opened(text)
     if owner not in (None, found):
@@ -262,9 +261,7 @@ def from_plain(kind: type[T], plain: Any, name: str = "") -> T:
     return kind(**values)
 
 
-@functools.cache
-def _annotations(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+_annotations = functools.cache(typing.get_type_hints)
 
 
 def _read(annotation: Any, value: Any, name: str) -> Any:

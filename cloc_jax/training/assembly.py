@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import optax
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -119,9 +118,10 @@ def check(config: ConfigDict, dataset: Dataset) -> Parts:
     labels, own = dataset.splits["train"].labels, dataset.splits["train"].weights
     weights = item_weights(config, method, labels, len(dataset.ranks), own)
     dataset = _with_train(dataset, labels, weights)
-    made = fit.samplers_of(method, labels, fit_settings(config), dataset.ranks)
+    settings = fit_settings(config)
+    made = fit.samplers_of(method, labels, settings, dataset.ranks)
     for stage, batches in zip(method.stages, made, strict=True):
-        optimizer_of(config, stage, batches.steps_per_epoch)
+        optimizer.of_stage(stage, settings.optimizer, batches.steps_per_epoch)
         check_views(config, stage)
     create = encoder.Creator(config, method, mesh.size)
     nnx.eval_shape(create.random)  # the encoder's own checks
@@ -306,18 +306,6 @@ def loss_form(config: ConfigDict, mesh: Mesh) -> str:
     batch = config.train.batch_size
     platform = sharding.platform(mesh)
     return losses.choose_algorithm(batch, platform, anchors=-(-batch // mesh.size))
-
-
-def optimizer_of(
-    config: ConfigDict, stage: methods.Stage, steps_per_epoch: int
-) -> optax.GradientTransformation:
-    """The optimizer of a stage with epochs of so many steps."""
-    return optimizer.build(
-        stage.trains,
-        steps_per_epoch=steps_per_epoch,
-        epochs=stage.stop.max_epochs,
-        **(dict(fit_settings(config).optimizer) | dict(stage.optimizer)),
-    )
 
 
 def build_dataset(config: ConfigDict) -> Dataset:

@@ -1,8 +1,7 @@
 """Training batches of a stage: images that threads read, or features in memory.
 
-Both give the same batches, which are a function of the step alone. Images come one
-batch at a time; features are gathered for several steps at once, which one compiled
-program then makes: neither Python nor copies to the device take time for each step.
+Both give the same batches, a function of the step alone. Features are gathered for
+several steps at once, which one compiled program then makes.
 """
 
 import itertools

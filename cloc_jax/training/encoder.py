@@ -67,13 +67,11 @@ def weights_of(config: ConfigDict) -> filling.Weights | None:
             f"encoder.weights is empty, and {name} is meant to start from ImageNet "
             f"weights. {weight_files.MISSING}"
         )
-    return _load_weights(source, name)
+    return _load_weights(source, architecture=name)
 
 
 # Read once, though resolving, training and extraction all need them.
-_load_weights = functools.lru_cache(maxsize=1)(
-    lambda source, name: filling.load(source, architecture=name)
-)
+_load_weights = functools.lru_cache(maxsize=1)(filling.load)
 
 
 def augmentation(config: ConfigDict) -> Augment:
@@ -190,17 +188,10 @@ def compiled_model(make: Callable[..., nnx.Module]) -> Callable[..., Any]:
 
 def build(config: ConfigDict, rngs: nnx.Rngs) -> encoders.Backbone:
     """The configured encoder, with random weights."""
-    settings = config.encoder
-    options = {
-        "widths": settings.widths,
-        "pooling": settings.pooling,
-        "dtype": settings.dtype,
-    }
-    for name in ("stride", "epsilon", "preprocessing"):
-        if settings[name]:
-            options[name] = settings[name]
+    names = ("widths", "pooling", "dtype", "stride", "epsilon", "preprocessing")
+    options = {n: value for n in names if (value := config.encoder[n])}
     return encoders.Backbone(
-        settings.name, channels=config.data.channels, rngs=rngs, **options
+        config.encoder.name, channels=config.data.channels, rngs=rngs, **options
     )
 
 

@@ -35,18 +35,12 @@ LONG_STEP = 0.2  # seconds
 class Settings:
     """How to train, whatever the method; `cloc_jax/config.py` says what each means."""
 
-    seed: int = 0  # of batches, augmentation and dropout
-    batch_size: int = 32
-    sampling: str = "natural"
-    optimizer: Mapping[str, Any] = dataclasses.field(
-        default_factory=lambda: {
-            "name": "adam",
-            "learning_rate": 1e-3,
-            "weight_decay": 0.0,
-        }
-    )
-    eval_batch_size: int = 256
-    threads: int = 2
+    seed: int  # of batches, augmentation and dropout
+    batch_size: int
+    sampling: str
+    optimizer: Mapping[str, Any]
+    eval_batch_size: int
+    threads: int
     epoch_steps: int = 1  # at least: items of few data are repeated in an epoch
 
 
@@ -110,11 +104,7 @@ class Training(NamedTuple):
 
 
 def fit(task: Training, resume: Resume | None = None) -> Fitted:
-    """Trains all stages of a method, or goes on from a checkpoint.
-
-    Raises:
-      NonFinite: where the loss or a gradient is not finite.
-    """
+    """Trains all stages; NonFinite where the loss or a gradient is not finite."""
     method, train = task.method, task.splits["train"]
     if not task.samplers:
         made = samplers_of(method, train.labels, task.settings, task.ranks)
@@ -277,7 +267,7 @@ class StageFit:
         state = self.best if self.stage.hand_over == "best" else self.carry.model
         support = self._fit_support(state) if self.stage.is_scored else None
         callbacks.after_stage(self, state, support)
-        return _copied(self._task.mesh)(state), support
+        return jax.device_put(state, sharding.copied(self._task.mesh)), support
 
     def _train_epoch(self) -> dict[str, float]:
         """Steps to the end of the epoch; the means of its scalars."""
@@ -398,9 +388,3 @@ class StageFit:
 
 def _scalars(scores: Mapping[str, Any]) -> dict[str, float | None]:
     return {k: v for k, v in scores.items() if v is None or isinstance(v, float)}
-
-
-@functools.lru_cache(maxsize=4)
-def _copied(mesh: Mesh) -> Callable[[ModelState], ModelState]:
-    """Lays a model out whole on every device."""
-    return jax.jit(lambda state: state, out_shardings=sharding.copied(mesh))

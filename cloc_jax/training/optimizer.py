@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from cloc_jax.config import check_choice, check_range
-from cloc_jax.methods import group_of
+from cloc_jax.methods import Stage, group_of
 
 FROZEN = "frozen"
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
@@ -52,6 +52,18 @@ def build(
     )
     clip = clip_tensors if clip_per_tensor else optax.clip_by_global_norm
     return optax.chain(only_trained, clip(clip_norm), grouped)
+
+
+def of_stage(
+    stage: Stage, settings: Mapping[str, Any], steps_per_epoch: int
+) -> optax.GradientTransformation:
+    """The optimizer of a stage, with settings as `config.optimizer` has them."""
+    return build(
+        stage.trains,
+        steps_per_epoch=steps_per_epoch,
+        epochs=stage.stop.max_epochs,
+        **(dict(settings) | dict(stage.optimizer)),
+    )
 
 
 def is_scheduled(settings: Mapping[str, Any]) -> bool:

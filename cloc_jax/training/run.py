@@ -1,7 +1,6 @@
 """A run: training in a folder, with checkpoints, a history, and a person watching.
 
-A checkpoint holds what a step changes and a small record of where the run is, so that
-a run which was stopped goes on as if it had not been.
+A run which was stopped goes on as if it had not been.
 """
 
 import contextlib
@@ -13,7 +12,6 @@ from cloc_jax.runtime import checkpoint, errors, files, processes, sharding, tra
 from cloc_jax.runtime.console import console, print_dataset
 from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.training import assembly, encoder, fit
-from cloc_jax.training.assembly import build_dataset
 from cloc_jax.training.callbacks import RunCallbacks
 from cloc_jax.training.train_step import NonFinite
 
@@ -27,7 +25,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
     it is.
     """
     # First the images: nobody should download weights and then have none.
-    dataset = build_dataset(config)
+    dataset = assembly.build_dataset(config)
     print_dataset(dataset)  # before minutes of work on features
     config = encoder.resolve(config)
     parts = assembly.build(config, folder if resume else None, dataset=dataset)

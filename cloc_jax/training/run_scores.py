@@ -97,6 +97,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         )
         for stage in parts.method.stages
     ]
+    spent = {(s.title or s.name).replace(" ", "_"): s.seconds for s in stages}
     labels, embeddings = splits["test"].labels, run.embed(splits["test"])
     order = metrics.order_score(embeddings, labels, ranks)
     kept: Shares = {}
@@ -111,7 +112,7 @@ def compute(run: TrainedRun, parts: Parts) -> Evaluation:
         dataset=run.config.data.name,
         readouts=readouts,
         stages=stages,
-        seconds=_seconds(stages),
+        seconds=spent | {"total": sum(spent.values())},
         environment=environment.environment(),
         order_score=files.from_plain(OrderScore, order),
         expect=run.config.expect,
@@ -167,8 +168,3 @@ def _kept_triplets(
     )
     shares = train_step.share(counts.kept, counts.triplets)
     return dict(zip(margins, shares, strict=True))
-
-
-def _seconds(stages: list[StageResult]) -> dict[str, float]:
-    spent = {(s.title or s.name).replace(" ", "_"): s.seconds for s in stages}
-    return spent | {"total": sum(spent.values())}

@@ -48,20 +48,22 @@ class Carry(NamedTuple):
 class Program:
     """The compiled functions of a stage.
 
-    It has `num_steps` at most. Shapes may stand for the model's arrays and the batch.
+    `settings` of the optimizer are as `config.optimizer` has them. Shapes may stand for
+    the model's arrays and the batch.
     """
 
     def __init__(
         self,
         graph: nnx.GraphDef,
         stage: Stage,
-        optimizer: optax.GradientTransformation,
+        settings: Mapping[str, Any],
         mesh: Mesh,
         *,
-        num_steps: int,
+        steps_per_epoch: int,
         model: ModelState,
         batch: pipeline.Batch,
     ):
+        optimizer = optimizers.of_stage(stage, settings, steps_per_epoch)
         scalars = scalar_shapes(graph, stage, model, batch)
         self._first = jax.jit(lambda model: first_carry(model, optimizer, scalars))
         like = jax.eval_shape(self._first, model)
@@ -71,6 +73,7 @@ class Program:
             like,
             self._shardings,
         )
+        num_steps = steps_per_epoch * stage.stop.max_epochs
         step = step_function(graph, stage, optimizer, num_steps)
         self.step = self._compiled(step)  # (carry, batch, key) -> carry
 
@@ -149,34 +152,28 @@ def program(
 ) -> Program:
     """The program of a stage, compiled anew only where an earlier one differs.
 
-    `settings` of the optimizer are as `config.optimizer` has them. Where there are no
-    schedules, any number of steps per epoch is the same program.
+    Where there are no schedules, any number of steps per epoch is the same program.
     """
     merged = dict(settings) | dict(stage.optimizer)
-    epochs = stage.stop.max_epochs
     if stage.after_step is interface.do_nothing and not any(
         optimizers.is_scheduled(merged | dict(own)) for own in stage.trains.values()
     ):
-        steps_per_epoch = epochs = 1
+        steps_per_epoch = 1
+        stage = stage._replace(stop=stage.stop._replace(max_epochs=1))
     written = json.dumps([merged, {g: dict(s) for g, s in stage.trains.items()}])
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (model, batch))
     key = (
         *(graph, stage.loss, stage.after_step, written, mesh),
-        *(steps_per_epoch, epochs, str(shapes)),
+        *(steps_per_epoch, stage.stop.max_epochs, str(shapes)),
     )
     known = PROGRAMS.pop(key, None)
     if known is None:
         known = Program(
             graph,
             stage,
-            optimizers.build(
-                stage.trains,
-                steps_per_epoch=steps_per_epoch,
-                epochs=epochs,
-                **merged,
-            ),
+            settings,
             mesh,
-            num_steps=steps_per_epoch * epochs,
+            steps_per_epoch=steps_per_epoch,
             model=model,
             batch=batch,
         )

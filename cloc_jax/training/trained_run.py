@@ -71,8 +71,7 @@ class TrainedRun:
         """Predictions for all items, as numpy arrays."""
         predictor = inference.compiled(self.graph, self.method.predict, self.mesh)
         predict = functools.partial(predictor, self.state, self.support)
-        prediction = self._over(predict, source, batch_size)
-        return self._finite(prediction, source)
+        return self._over(predict, source, batch_size)
 
     @property
     def prediction_batch(self) -> int:
@@ -88,8 +87,7 @@ class TrainedRun:
     def embed(self, source: Source) -> np.ndarray:
         """Embeddings [item, dim]."""
         embedder = inference.compiled(self.graph, self.method.embed, self.mesh)
-        embeddings = self._over(functools.partial(embedder, self.state), source, 0)
-        return self._finite(embeddings, source)
+        return self._over(functools.partial(embedder, self.state), source, 0)
 
     def model(self) -> Any:
         """The model as an object, in evaluation mode."""
@@ -127,8 +125,19 @@ class TrainedRun:
         """The frozen parts that the model's inputs come from, where there are any."""
         return encoder.build_trunk(self.config, self.mesh, self.folder)
 
-    def _finite(self, outputs: Any, source: Source) -> Any:
-        """What was found, or ValueError where some of it is no number."""
+    def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
+        size = batch_size or self.config.train.eval_batch_size
+        if features := batches.in_memory(source, self.mesh):
+            outputs = features.over(function, size)
+        else:
+            outputs = inference.over(
+                function,
+                source,
+                self.mesh,
+                batch_size=size,
+                threads=self.config.data.threads,
+                is_padded=bool(batch_size),
+            )
         predictions.check_finite(
             jax.tree.leaves(outputs),
             source.ids,
@@ -137,19 +146,6 @@ class TrainedRun:
             "train the run again.",
         )
         return outputs
-
-    def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
-        size = batch_size or self.config.train.eval_batch_size
-        if features := batches.in_memory(source, self.mesh):
-            return features.over(function, size)
-        return inference.over(
-            function,
-            source,
-            self.mesh,
-            batch_size=size,
-            threads=self.config.data.threads,
-            is_padded=bool(batch_size),
-        )
 
 
 class Program(NamedTuple):
@@ -164,8 +160,7 @@ class Program(NamedTuple):
 def export_program(run: TrainedRun) -> Program:
     """The program of a run, for every platform and any number of images.
 
-    Frozen parts are in it, so that images go in. Arrays are arguments and not part of
-    the program: they are stored once, and the compiler sees what it sees in a run.
+    Frozen parts are in it. Arrays are arguments, so it is compiled as in a run.
     """
     weights, trunk = _named(run.state), None
     if run.has_trunk:

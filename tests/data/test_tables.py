@@ -211,8 +211,8 @@ def test_quotes_that_are_right(tmp_path):
         csv.writer(file).writerows(written)
     table = tables.read_table(path)
     assert table.columns == written[0]
-    assert [list(row.cells.values()) for row in table.rows] == written[1:]
-    assert [int(row.place.split()[-1]) for row in table.rows] == [2, 3, 4, 5]
+    assert [list(cells.values()) for _, cells in table.rows] == written[1:]
+    assert [int(place.split()[-1]) for place, _ in table.rows] == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -221,7 +221,7 @@ def test_line_ends_marks_and_blank_rows(tmp_path, end):
     text = end.join(["path , label,note", '"a, b.png", 1,', "", ",,", "c.png,2,x", ""])
     path.write_text(text, encoding="utf-8-sig", newline="")
     table = tables.read_table(path)
-    assert [(row.place, row.cells) for row in table.rows] == [
+    assert table.rows == [
         (f"{path} line 2", {"path": "a, b.png", "label": " 1", "note": ""}),
         (f"{path} line 5", {"path": "c.png", "label": "2", "note": "x"}),
     ]

@@ -146,7 +146,7 @@ def test_epochs_of_few_rows_are_long_enough(fitted):
     method = fitted._model().method
     for labels in ([0, 1], [0, 0, 0, 1, 2], [0] * 500 + [1], [0, 1, 2, 3] * 500):
         labels = np.array(labels, np.int32)
-        settings = fit.Settings(batch_size=32, epoch_steps=20)
+        settings = fit.Settings(0, 32, "natural", {}, 256, 2, epoch_steps=20)
         made, _ = fit.samplers_of(method, labels, settings, "0123")
         assert made.steps_per_epoch >= 20
         assert max(made.batch(0)) < len(labels)

@@ -83,10 +83,7 @@ def relative(path: pathlib.Path, root: pathlib.Path) -> str:
 def root_folder(
     root: str | pathlib.Path, wanted: str, needed: Iterable[str] = ()
 ) -> pathlib.Path:
-    """The folder data.root names, or an error that says what it should be.
-
-    That is `wanted`, in words, and holds the files and folders that are `needed`.
-    """
+    """The folder data.root names, or an error that says what it should be."""
     path = pathlib.Path(root).expanduser()
     missing = [name for name in needed if not os.path.exists(path / name)]
     if not str(root):

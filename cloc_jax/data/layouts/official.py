@@ -1,7 +1,6 @@
 """Official downloads: where their images and grades lie.
 
-KOA, HID and BRACS have one folder per rank, IDRiD, Adience and CLAP2015 tables, and
-RetinaMNIST is one file of arrays. Keyword arguments are settings of the dataset.
+Keyword arguments of a scan are settings of the dataset.
 """
 
 import math
@@ -34,8 +33,7 @@ LESIONS = ("0_N", "1_PB", "2_UDH", "3_FEA", "4_ADH", "5_DCIS", "6_IC")
 def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Listing:
     """KOA: `kneeKL224/{train,val,test}/{0,1,2,3,4}/<patient><L or R>.png`.
 
-    The patient is the digits of a file name; the letter is the side. So both knees of
-    a patient are one group.
+    The letter is the side: both knees of a patient are one group.
     """
     wanted = "the folder kneeKL224, which holds train, val and test with 0 to 4 in each"
     root = root_folder(root, wanted, [f"train/{grade}" for grade in GRADES])
@@ -215,9 +213,8 @@ def scan_clap2015(root: str | pathlib.Path, *, bin: int = 1) -> Listing:
     items: list[Item] = []  # labelled by the number of the bin
     for split in SPLITS:
         columns = ("image", "age", "deviation")
-        for place, row in tables.read_table(
-            root / f"{split}.csv", columns=columns
-        ).rows:
+        table = tables.read_table(root / f"{split}.csv", columns=columns)
+        for place, row in table.rows:
             file = root / split / row["image"]
             if not rank_folders.NUMBER.fullmatch(row["age"].strip()):
                 raise ValueError(

@@ -137,8 +137,7 @@ def order_ranks(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Rank names, lowest first, and notes on how that was settled.
 
-    `order` has all of them, or is () to go by their numbers. `what` carries a name, a
-    folder or a label, and `where` they were found is for messages.
+    Without an `order` they go by their numbers; `what` and `where` are for messages.
     """
     ranks, notes = tuple(str(name) for name in order), []
     if not ranks:

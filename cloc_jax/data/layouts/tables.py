@@ -38,19 +38,13 @@ USUAL = {
 NO_VALUE = ("", "nan", "n/a", "<na>", "null")
 
 
-class Row(NamedTuple):
-    """A line that is not blank."""
-
-    place: str  # file and line, for messages
-    cells: dict[str, str]  # as they stand, by the name of the column
-
-
 class Table(NamedTuple):
     """A table; names of columns are in lower case."""
 
     path: pathlib.Path
     columns: list[str]
-    rows: list[Row]
+    # Of each line that is not blank, where it is, for messages, and its cells.
+    rows: list[tuple[str, dict[str, str]]]
 
     def check(self, *names: str) -> None:
         """ValueError unless there is one column of each of these names."""
@@ -97,7 +91,7 @@ def read_table(path: pathlib.Path, columns: Sequence[str] = ()) -> Table:
                     f"line are needed; correct its quotes or separators {separator!r}."
                 )
             if names:
-                rows.append(Row(place, dict(zip(names, cells, strict=True))))
+                rows.append((place, dict(zip(names, cells, strict=True))))
             names = header
     except csv_files.Error as error:
         raise ValueError(

@@ -1,7 +1,6 @@
 """Names of tensors: torchvision's, which those of timm are brought to.
 
-torchvision's layouts come with its names: kernels [out, in, height, width], matrices
-[out, in].
+Its layouts come with them: kernels [out, in, height, width], matrices [out, in].
 """
 
 import re

@@ -1,8 +1,7 @@
 """Files of weights as NumPy arrays by the file's own names.
 
-`read` knows a file by its content, not its ending. `filling.canonical` then brings the
-names to torchvision's, and `write` keeps the result as safetensors. No pickle is ever
-executed, and nothing is unpacked to the disk.
+`read` knows a file by its content, not its ending. No pickle is ever executed, and
+nothing is unpacked to the disk.
 """
 
 import pathlib
