@@ -247,7 +247,9 @@ def _load_listed(
     }
     weights = [items[index].weight for index in division.indices["train"]]
     if None not in weights:
-        sources["train"] = sources["train"].with_weights(np.float32(weights))
+        sources["train"] = sources["train"].with_weights(
+            np.asarray(weights, np.float32)
+        )
     notes = [
         *notes_on_listing(listing, items, LAYOUTS[name].counts),
         *notes_on_images(made, wanted),
