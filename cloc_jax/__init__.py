@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 __all__ = ["fit", "load"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def load(folder: str | pathlib.Path) -> Any:
