@@ -110,6 +110,7 @@ def gradients_of(algorithm):
 
 
 GRADIENTS = {a: jax.jit(gradients_of(a)) for a in ALGORITHMS}
+count_kept = jax.jit(kept_triplets, static_argnames="anchors")
 
 
 @pytest.fixture(scope="module", params=["dense", "sorted"])
@@ -323,7 +324,7 @@ def test_margins_have_no_influence_while_no_triplet_keeps_them(algorithm):
     y = jnp.arange(16) % 4
     margins = [jnp.full(3, 0.5), jnp.array([0.6, 1.0, 0.5])]
     for m in margins:
-        assert not kept_triplets(z, y, m).kept.any()
+        assert not count_kept(z, y, m).kept.any()
     first, second = (GRADIENTS[algorithm](z, y, m)["mean"] for m in margins)
     assert not np.isclose(first[0], second[0])  # the value is another
     np.testing.assert_array_equal(first[1][0], second[1][0])
@@ -449,7 +450,7 @@ def test_kept_triplets_are_those_whose_hinge_is_0():
     z, y, m = batch(size=40, ranks=4, dim=3)
     z, y = np.array(z), np.where(np.array(y) == 2, 3, y)  # one rank is missing
     y[0] = 2  # and then a single sample
-    got = jax.jit(kept_triplets)(z, y, m)
+    got = count_kept(z, y, m)
     active = np.maximum(anchor_loop(z, y, m)[1], 0)
     positives, _ = counts(y)
     for boundary in range(3):
@@ -463,23 +464,21 @@ def test_kept_triplets_are_those_whose_hinge_is_0():
 def test_kept_triplets_leave_out_padding_over_devices_too():
     z, y, m = batch(size=40, ranks=4, dim=3)
     where = jnp.arange(40) % 5 > 0
-    want = jax.jit(kept_triplets)(z[where], y[where], m)
+    want = count_kept(z[where], y[where], m)
     assert 0 < want.kept.sum() < want.triplets.sum()
-    count = jax.jit(kept_triplets)
     spread = NamedSharding(mesh_of((4,), ("data",)), P("data"))
     split = jax.device_put((z, y, where), spread)
     for given_z, given_y, given_where in ((z, y, where), split):
-        got = count(given_z, given_y, m, where=given_where)
+        got = count_kept(given_z, given_y, m, where=given_where)
         jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
 def test_kept_triplets_of_some_anchors_are_a_part_of_all():
     z, y, m = batch(size=24, ranks=4, dim=3)
     turned = jnp.roll(jnp.arange(24), 12)
-    count = jax.jit(kept_triplets, static_argnames="anchors")
-    halves = [count(z[o], y[o], m, anchors=12) for o in (slice(None), turned)]
+    halves = [count_kept(z[o], y[o], m, anchors=12) for o in (slice(None), turned)]
     both = jax.tree.map(jnp.add, *halves)
-    jax.tree.map(np.testing.assert_array_equal, both, count(z, y, m))
+    jax.tree.map(np.testing.assert_array_equal, both, count_kept(z, y, m))
 
 
 def test_auto_takes_the_form_that_is_fast_and_fits():
