@@ -20,7 +20,7 @@ from cloc_jax.sweeps import executors, sweep
 from cloc_jax.sweeps.sweep import Setting, plan_runs
 
 DATASET = {"ranks": ["0", "1"], "images": {"train": 4}, "sha256": "a"}
-MARGINS = "method.cloc.margins=0.3; ['learn', 0.5, 'learn', 'learn>=0.2']"
+MARGINS = "method.cloc.margins=0.3; ['learn', 0.5, 'learn', 'learn=0.2']"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_run_among_others_equals_one_alone(swept, place):
 def test_summary_is_the_mean_of_the_runs(swept, place):
     assert [cell.settings["method.cloc.margins"] for cell in swept.cells] == [
         0.3,
-        ["learn", 0.5, "learn", "learn>=0.2"],
+        ["learn", 0.5, "learn", "learn=0.2"],
     ]
     cell = swept.cells[0]
     found = []
