@@ -1,5 +1,7 @@
 """Damaged inputs by the thousand: no traceback, no hang, bounded memory.
 
+Files and JSON of another shape, labels and padding of losses, names in the report.
+
     python tests/fuzz/run.py --inputs=10000
 
 Every input is an intact file with a few changes (see mutations.py), chosen by the seed
@@ -28,7 +30,10 @@ PACKAGE = HERE.parent.parent / "cloc_jax"
 SECONDS = 20  # for one input
 MEMORY = 2 << 30  # bytes beyond those that libraries take
 # Kinds of inputs, and how many of each in proportion.
-WEIGHTS = {"image": 5, "table": 4, "weights": 4, "run": 3, "shape": 3}
+WEIGHTS = {
+    **{"image": 5, "table": 4, "weights": 4, "run": 3},
+    **{"shape": 3, "labels": 2, "page": 0.2},
+}
 GOOD = ("read", "refused", "ValueError", "OSError")
 
 

@@ -6,15 +6,22 @@ must not be. What it raises is judged by its caller.
 """
 
 import functools
+import itertools
 import json
 import pathlib
 import random
+import re
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
+import hostile_runs
+import jax
 import mutations
+import numpy as np
 import seeds
 
+from cloc_jax import losses
 from cloc_jax.config import saved_config
 from cloc_jax.data import images, records
 from cloc_jax.data.layouts import tables
@@ -131,12 +138,99 @@ class Shape(Run):
             path.write_bytes(self._seeds[path])
 
 
+class Page:
+    """The report of a run whose names are anything but text."""
+
+    def __init__(self, place: pathlib.Path):
+        self._place = place / "page"
+
+    def read(self, rng: random.Random) -> str:
+        words = [
+            "".join(rng.sample(hostile_runs.NAMES, 1 + rng.randrange(2)))
+            for _ in range(11)
+        ]
+        found = []
+        for change in (hostile_runs.tame, str):
+            try:
+                path = hostile_runs.hostile_run(self._place, words, change)
+            except OURS as error:  # no name is a reason to have no report
+                return f"no page: {error}"
+            text = path.read_text(encoding="utf-8")
+            found.append(hostile_runs.Outline(text).found)
+            json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+            shutil.rmtree(self._place)
+        return "read" if found[0] == found[1] else "a name is more than text"
+
+
+LOSSES = {
+    "mmnp": lambda z, y, where: losses.mmnp(z, y, np.full(4, 0.2, "f4"), where=where),
+    "supcon": lambda z, y, where: losses.supcon(
+        z[:, None], y, temperature=0.1, base_temperature=0.1, where=where
+    ),
+    "rnc": lambda z, y, where: losses.rnc(z[:, None], y, temperature=1.0, where=where),
+    "coral": lambda z, y, where: losses.coral(z[:, :4], y, where=where),
+    "corn": lambda z, y, where: losses.corn(z[:, :4], y, where=where),
+    "slace": lambda z, y, where: losses.slace(z, y, alpha=1.0, where=where),
+    "link": lambda z, y, where: losses.cumulative_link(
+        z[:, 0], np.arange(4, dtype="f4"), y, where=where
+    ),
+    "poe": lambda z, y, where: sum(
+        losses.poe_terms(z[None], z, z, y, margin=1.0, distance="j", where=where)
+    ),
+}
+
+
+# There are many losses, sizes and types to compile.
+QUICKLY = {"xla_backend_optimization_level": 0}
+SIZES = (4, 130)
+
+
+class Labels:
+    """A loss of labels of any type and padding that holds anything."""
+
+    def __init__(self, place: pathlib.Path):
+        self._losses = {
+            name: jax.jit(jax.value_and_grad(loss), compiler_options=QUICKLY)
+            for name, loss in LOSSES.items()
+        }
+        for loss, size in itertools.product(self._losses.values(), SIZES):
+            # What others are compared with is compiled before seconds count.
+            loss(np.ones((size, 5), "f4"), np.zeros(size, "i4"), np.ones(size, bool))
+
+    def read(self, rng: random.Random) -> str:
+        name = rng.choice(sorted(LOSSES))
+        size = rng.choice(SIZES)
+        kind = rng.choice(
+            ("bool", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64)))
+        )
+        draw = np.random.default_rng(rng.randrange(2**32))
+        y = draw.integers(0, 2 if kind == "bool" else 5, size)
+        z = draw.normal(size=(size, 5)).astype(np.float32)
+        where = draw.random(size) < rng.choice((0.0, 0.7, 1.0))
+        junk = rng.choice((np.nan, np.inf, -np.inf, 3e38, 0.0))
+        odd = np.where(
+            where, y, rng.choice((0, 1) if kind == "bool" else (0, 100, 127))
+        )
+        rows = np.where(where[:, None], z, np.float32(junk))
+        want = self._losses[name](
+            np.where(where[:, None], z, 0), y.astype(np.int32), where
+        )
+        found = self._losses[name](rows, odd.astype(kind), where)
+        is_same = all(
+            np.allclose(a, b, rtol=1e-5, atol=1e-6)
+            for a, b in zip(*map(jax.tree.leaves, (found, want)), strict=True)
+        )
+        return "read" if is_same else f"{name}: another value for {kind}, batch {size}"
+
+
 KINDS = {
     "image": functools.partial(Single, seeds.images, image),
     "table": functools.partial(Single, seeds.tables, table),
     "weights": functools.partial(Single, seeds.weights, weights),
     "run": Run,
     "shape": Shape,
+    "page": Page,
+    "labels": Labels,
 }
 # Errors whose message is a sentence for the user; others end in a traceback.
 OURS = (ValueError, OSError)

@@ -25,6 +25,8 @@ spec.loader.exec_module(run)
         ("table", 60),
         ("run", 30),
         ("shape", 30),
+        pytest.param("labels", 100, marks=pytest.mark.slow),
+        pytest.param("page", 10, marks=pytest.mark.slow),
     ],
 )
 def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, count, tmp_path):
@@ -32,7 +34,8 @@ def test_damaged_inputs_are_read_or_refused_in_a_sentence(kind, count, tmp_path)
     found = [run.read_one(target, kind, number, seed=7) for number in range(count)]
     bad = [outcome for outcome in found if outcome.what not in run.GOOD]
     assert not bad, bad[0]
-    assert any(outcome.what != "read" for outcome in found)  # damage is seen
+    if kind not in ("labels", "page"):
+        assert any(outcome.what != "read" for outcome in found)  # damage is seen
 
 
 @pytest.mark.slow
