@@ -1,8 +1,7 @@
 """Tables in text files, and your own images graded in one.
 
-A table has commas, semicolons or tabs. That of your own images, `data.csv`, has a
-column of paths and one of labels; further ones, where there are any, say the split and
-the patient or subject.
+A table has commas, semicolons or tabs. That of your own images, `data.csv`, has columns
+of paths and labels, and may have others of the split and the patient or subject.
 """
 
 import csv as csv_files
