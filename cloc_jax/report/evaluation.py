@@ -108,7 +108,9 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
 
 def _track(config: ConfigDict, folder: RunFolder, results: RunResults) -> None:
     """Gives the final scores and the page to the trackers of the run."""
-    scores = {f"margins/{name}": margin for name, margin in results.margins.items()}
+    scores = {
+        f"final/margin {name}": margin for name, margin in results.margins.items()
+    }
     for split, found in results.final.items():
         chosen = found.chosen(("accuracy", "mae", "qwk", "macro_mae"), results.critical)
         scores |= {f"final/{split} {n}": v for n, v in chosen.items() if v is not None}

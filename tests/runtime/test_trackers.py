@@ -97,7 +97,7 @@ def test_mlflow_has_the_run(tmp_path):
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.params["train.batch_size"] == "8"
     assert run.data.metrics["final/test mae"] == found.final["test"].mae
-    assert run.data.metrics["margins/1-2"] == found.margins["1|2"]
+    assert run.data.metrics["final/margin 1-2"] == found.margins["1|2"]
     curve = client.get_metric_history(run.info.run_id, "val/mae")
     rows = RunFolder(tmp_path / "run").read_history()
     assert [m.value for m in curve] == [row["val"]["mae"] for row in rows]
