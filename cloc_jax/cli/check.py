@@ -114,8 +114,8 @@ def find(
     bad = _some([f"{id_} ({why})" for id_, why in sorted(unreadable.items())], "file")
     if unreadable and is_strict:
         findings.append(
-            f"Cannot be read, so that training would stop: {bad}. Mend or remove them, "
-            "or go on without: --config.data.on_bad_image=skip."
+            f"Cannot be read, so that training would stop: {bad}. Repair or remove "
+            "them, or go on without: --config.data.on_bad_image=skip."
         )
     elif unreadable:
         remarks.append(f"Left out, as they cannot be read: {bad}.")

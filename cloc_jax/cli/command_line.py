@@ -293,7 +293,7 @@ class Processes:
 
     Args:
       coordinator: of process 0
-      processes: that work together
+      processes: how many processes train or predict together
       process: which one this is, from 0
     """
 

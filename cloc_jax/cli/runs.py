@@ -55,7 +55,7 @@ def train(
 def evaluate(
     settings: PlaceSettings, run: Folder = "", processes: Processes = ALONE
 ) -> int:
-    """Make the results of a trained run again.
+    """Evaluate a trained run and write its results anew.
 
     Args:
       run: folder of a trained run

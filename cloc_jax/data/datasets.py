@@ -200,7 +200,11 @@ def load_synthetic(
         split: drawn_knees.Knees(count, start=start, seed=seed, size=size)
         for split, (start, count) in stretches.items()
     }
-    return Dataset(drawn_knees.RANKS, parts, ["drawn knees, stored nowhere"])
+    return Dataset(
+        drawn_knees.RANKS,
+        parts,
+        ["drawn images of knees, made as they are needed; no files"],
+    )
 
 
 def _given(name: str, function: Callable, settings: Settings) -> dict[str, Any]:
@@ -274,7 +278,7 @@ def _check_prepared(
 ) -> None:
     if made.bad and (on_bad_image != "skip" or not made.contents):
         raise ValueError(
-            f"{_unreadable(made)} Mend or remove them, or go on without them: "
+            f"{_unreadable(made)} Repair or remove them, or go on without them: "
             "--config.data.on_bad_image=skip."
         )
     least = made.facts["least_height"], made.facts["least_width"]

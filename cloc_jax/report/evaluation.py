@@ -98,8 +98,8 @@ def evaluate(config: ConfigDict, folder: RunFolder) -> None:
     for name in results.critical:
         rates = test.boundaries[name]
         console.print(
-            f"boundary {name}  crossed by {rates.crossing_rate:.3f} of all images, "
-            f"error rate between neighbours {rates.error_rate or 0:.3f}"
+            f"boundary {name}  {rates.crossing_rate:.3f} of all images are predicted "
+            f"on its wrong side; error between neighbours {rates.error_rate or 0:.3f}"
         )
     if warning := view.unmet_margins(results.kept_in_training):
         console.print(f"Warning: {warning}", soft_wrap=True)

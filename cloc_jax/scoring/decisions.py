@@ -178,7 +178,7 @@ class Decision:
         if self.costs and len(self.costs) < len(self.ranks) - 1:
             lines.append("at every other boundary either costs 1")
         for name, threshold in (self.thresholds or {}).items():
-            how = f"above {name} where the probability of that is over {threshold:.4g}"
+            how = f"above {name} where P(rank above) is over {threshold:.4g}"
             target = (self.max_missed or {}).get(name)
             if target is not None:
                 kind = "guaranteed" if self.guarantee else "chosen"

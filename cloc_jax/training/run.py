@@ -164,7 +164,8 @@ def _announce(config: ConfigDict, parts: assembly.Parts, notes: list[str]) -> No
     devices = parts.mesh.devices
     line = f"  {config.method.name} on {devices.size} x {devices.flat[0].device_kind}"
     if config.method.name == "cloc":
-        line += f", MMNP by the {assembly.loss_form(config, parts.mesh)} form"
+        form = assembly.loss_form(config, parts.mesh)
+        line += f"; its loss computed by the {form} algorithm"
     console.print(line)
     left_out = parts.samplers[0].left_out
     if left_out > config.train.batch_size + len(parts.dataset.ranks):

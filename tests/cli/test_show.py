@@ -120,7 +120,7 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main.main(["show", *TINY]) == 0
     said = capsys.readouterr()
-    assert said.err == "" and "drawn knees, stored nowhere" in said.out
+    assert said.err == "" and "drawn images of knees" in said.out
     assert "train  48 images" in said.out
     assert "runs/quickstart-show/images.png" in said.out
     with Image.open(tmp_path / "runs/quickstart-show/images.png") as image:

@@ -96,7 +96,7 @@ function byShare(rows, command) {
     boundary.threshold = thresholds[step];
     words.push(flag("--boundary", name), flag("--max-missed", String(share)));
     said.push(
-      `Above ${name} where the probability of that is over ` +
+      `Above ${name} where P(rank above) is over ` +
         `${Number(boundary.threshold.toPrecision(4))}, from ${thresholds.length} ` +
         `${split === "val" ? "validation" : "calibration"} images above it.`,
     );

@@ -29,7 +29,7 @@ function showEnlarged() {
   const close = element("button", { type: "button", className: "close" }, "Close");
   close.addEventListener("click", () => dialog.close());
   const steps = [-1, 1].map((step) => {
-    const text = step < 0 ? "← Before" : "After →";
+    const text = step < 0 ? "← Previous" : "Next →";
     const button = element("button", { type: "button" }, text);
     button.disabled = !(place + step in around);
     button.addEventListener("click", () => walk(step));

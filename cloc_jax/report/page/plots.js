@@ -145,7 +145,7 @@ function drawCalibration(place, panels) {
       title,
       x: bins.map((bin) => bin[0]),
       xLabel: "Probability",
-      yLabel: "It was so",
+      yLabel: "Observed share",
       lines: [
         { name: "observed", values: bins.map((bin) => bin[1]), isPoints: true },
         { name: "from", values: bins.map((bin) => bin[2][0]), ...bars },
