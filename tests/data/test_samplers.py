@@ -66,6 +66,15 @@ def test_balanced(case):
             assert len(np.unique(mine)) == min(n, counts[rank])
 
 
+def test_balanced_draws_ranks_and_items_evenly():
+    labels = np.repeat(np.arange(4), [100, 10, 30, 60])
+    plan = RankPairs(labels, 16, mode="balanced")
+    seen = np.concatenate([plan.batch(s) for s in range(20 * plan.steps_per_epoch)])
+    assert np.ptp(np.bincount(labels[seen])) == 0
+    rare = np.bincount(seen, minlength=200)[100:110]
+    assert np.ptp(rare) < 0.2 * rare.mean()
+
+
 @pytest.mark.parametrize(
     "name, mode",
     [("rank_pairs", "natural"), ("rank_pairs", "balanced"), ("shuffled", "")],
