@@ -206,6 +206,24 @@ def test_jitter_of_hue(draw, strength):
     np.testing.assert_allclose(seen.max(-1), image.max(-1).astype(int), atol=1)
 
 
+@pytest.mark.parametrize(
+    "draw, order",  # of the 24 of brightness, contrast, saturation and hue
+    [(0.01, "bcs"), (0.09, "bsc"), (0.99, "scb")],
+)
+def test_jitter_applies_its_changes_in_the_order_drawn(draw, order):
+    image = noise((32, 32, 3))
+    changes = {name: {name: 0.8} for name in ("brightness", "contrast", "saturation")}
+
+    def seen(image, strengths):
+        recipe = WHOLE._replace(jitter_probability=1.0, **strengths)
+        return view_recipes.apply(recipe, image, (32, 32), Fixed(draw))
+
+    together = seen(image, dict.fromkeys(changes, 0.8))
+    for name in sorted(changes, key=lambda name: order.index(name[0])):
+        image = seen(image, changes[name])
+    np.testing.assert_array_equal(together, image)
+
+
 @pytest.mark.parametrize("recipe", [EVERYTHING, RECIPES["dino_global_2"]])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_solarise_and_greyscale(recipe, channels):

@@ -59,10 +59,13 @@ def test_confusion_fits(name):
 
 
 def test_confusion_shows_counts_and_shares_of_the_true_rank():
-    figure = runs.confusion_figure([[3, 1], [0, 8]], ["a", "b"])
+    figure = runs.confusion_figure([[3, 1, 0], [0, 8, 0], [0, 0, 0]], list("abc"))
     assert {"3\n75.0%", "1\n25.0%", "8\n100%"} <= set(words(figure))
     axes = figure.axes[0]
-    np.testing.assert_allclose(axes.images[0].get_array(), [[0.75, 0.25], [0, 1]])
+    np.testing.assert_allclose(
+        axes.images[0].get_array(),
+        np.zeros((3, 3)) + [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]],
+    )
     # True down: the upper left cell is (true a, predicted a).
     assert axes.yaxis_inverted() and axes.get_ylabel() == "True rank"
     cell = {text.get_text(): text.get_position() for text in axes.texts}
@@ -223,7 +226,7 @@ def pictures(ranks, shape=(20, 20, 1), columns=4, rows=2, captions=1):
     made = []
     for rank in ranks:
         for row in range(rows):
-            name = f"train/{rank}/a rather long name of a file {row}.png"
+            name = f"train/{rank}/a rather long name of a\nfile {row}.png"
             images = rng.integers(0, 256, (columns, *shape), dtype=np.uint8)
             some = [
                 contact_sheet.Picture(image, name if i < captions else "")
@@ -231,6 +234,10 @@ def pictures(ranks, shape=(20, 20, 1), columns=4, rows=2, captions=1):
             ]
             made.append(contact_sheet.Row(rank, some))
     return made
+
+
+def test_long_names_keep_their_ends():
+    assert style.short("a very long name of a rank", 11) == "a ver… rank"
 
 
 def colours(ranks):
@@ -265,6 +272,7 @@ def test_sheet_fits(name, shape, captions):
     axes = figure.axes[0]
     assert_apart(axes)
     said = [text.get_text() for text in axes.texts]
+    assert said.count("file 0.png") == captions * len(ranks)
     assert sum(said.count(style.short(rank, 18)) for rank in ranks) == 2 * len(ranks)
     assert len(axes.images) == 6 * len(ranks)
     if 1 / 4 < shape[1] / shape[0] < 4:  # beyond, pictures are squeezed

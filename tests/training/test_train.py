@@ -127,6 +127,10 @@ def stage_one():
     return step, lambda: jax.tree.map(jnp.copy, carry), batch, margins_of
 
 
+def test_a_share_of_nothing_is_none():
+    assert train_step.share(np.array([1, 0]), np.array([2, 0])) == [0.5, None]
+
+
 def test_a_bad_step_leaves_the_state_as_it_was(stage_one):
     step, carry, batch, _ = stage_one
     carry = carry()
