@@ -129,19 +129,6 @@ def test_triples_have_every_item_below_once_and_a_window_of_two_ranks():
     assert np.array_equal(upper, np.minimum(lower + 2, 4))
 
 
-def test_triples_draw_queries_in_the_given_proportions():
-    sampler = Triples(LABELS, 10, seed=(0,))
-    rows = np.concatenate([sampler.batch(step) for step in range(400)])
-    labels = LABELS[rows]
-    of_one = labels[labels[:, 0] == 1]  # window 1 to 3: all five kinds have images
-    shares = [np.mean(of_one[:, 2] == rank) for rank in range(5)]
-    assert shares == pytest.approx([0.1, 0.2, 0.4, 0.2, 0.1], abs=0.06)
-    of_zero = labels[labels[:, 0] == 0]  # nothing lies below
-    shares = [np.mean(of_zero[:, 2] == rank) for rank in range(5)]
-    expected = np.array([0.2, 0.4, 0.2, 0.05, 0.05]) / 0.9
-    assert shares == pytest.approx(expected.tolist(), abs=0.06)
-
-
 def test_triples_take_the_nearest_rank_that_has_images():
     labels = np.array([0, 0, 0, 1, 1, 4, 4])
     rows = Triples(labels, 7, seed=(0,)).batch(0)
