@@ -40,12 +40,6 @@ def test_programs_of_methods(method, names):
     assert [p.name for p in found] == names
 
 
-def test_frozen_encoders_take_features():
-    config = tiny(encoder__frozen=True, head__projection=8)
-    step = next(compiled_programs.programs(config, 5, sharding.make_mesh(1)))
-    assert step.arguments[1]["image"].shape == (8, 4)
-
-
 def test_the_loss_gathers_and_scatters_embeddings_once():
     config = tiny(mesh__devices=8, encoder__widths=(2, 4, 4, 6))
     *_, loss = compiled_programs.programs(config, 5, sharding.make_mesh(8))

@@ -30,9 +30,3 @@ LINES = {
 def test_a_communication(line):
     kind, size = LINES[line]
     assert hlo_text.read_collectives(line) == {kind: {"count": 1, "bytes": size}}
-
-
-def test_sums_per_kind():
-    sums = hlo_text.read_collectives("\n".join(LINES))
-    assert sums["all-reduce"] == {"count": 2, "bytes": 256 + 34}
-    assert sums["all-gather"]["count"] == 2 and "all-to-all" not in sums

@@ -30,12 +30,12 @@ def fabricate(folder, name, seed, *, crossing, images=1500):
     return run
 
 
-def analysed(folder, crossing, seeds=5, at=(1,), is_biased=False):
+def analysed(folder, crossing, is_biased=False):
     measured = {}
     for name, share in crossing.items():
-        runs = [fabricate(folder, name, s, crossing=share) for s in range(seeds)]
-        measured[name] = control._measure(runs, at, RANKS)
-    return control._analyse(measured, at, RANKS, ABOUT_STUDY, is_biased=is_biased)
+        runs = [fabricate(folder, name, s, crossing=share) for s in range(5)]
+        measured[name] = control._measure(runs, (1,), RANKS)
+    return control._analyse(measured, (1,), RANKS, ABOUT_STUDY, is_biased=is_biased)
 
 
 def test_control_finds_an_effect_that_is_there(tmp_path):
