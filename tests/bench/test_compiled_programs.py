@@ -4,7 +4,7 @@ import json
 
 import jax
 import pytest
-from launching import TINY, launched, run_code
+from launching import TINY, launched
 from tiny_runs import stage_parts, tiny
 
 from cloc_jax.bench import compiled_programs
@@ -40,12 +40,6 @@ def test_programs_of_methods(method, names):
     assert [p.name for p in found] == names
 
 
-def test_frozen_encoders_take_features():
-    config = tiny(encoder__frozen=True, head__projection=8)
-    step = next(compiled_programs.programs(config, 5, sharding.make_mesh(1)))
-    assert step.arguments[1]["image"].shape == (8, 4)
-
-
 def test_the_loss_gathers_and_scatters_embeddings_once():
     config = tiny(mesh__devices=8, encoder__widths=(2, 4, 4, 6))
     *_, loss = compiled_programs.programs(config, 5, sharding.make_mesh(8))
@@ -56,16 +50,6 @@ def test_the_loss_gathers_and_scatters_embeddings_once():
     gathered = costs["collectives"]["all-gather"]["bytes"]
     assert 8 * 6 * 4 <= gathered <= 8 * 6 * 4 + 3 * 8 * 4
     assert costs["peak"] >= costs["arguments"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind, most", [("global", 2 * 9 + 3), ("device", 4)])
-def test_batch_norm_reduces_once_per_layer_and_direction_at_most(kind, most):
-    config = tiny(mesh__devices=8, encoder__batch_norm=kind)
-    step = next(compiled_programs.programs(config, 5, sharding.make_mesh(8)))
-    costs = compiled_programs.compile_program(step, "cpu")
-    # Nine layers, loss and gradients.
-    assert 1 <= costs["collectives"]["all-reduce"]["count"] <= most
 
 
 @pytest.mark.slow
@@ -98,24 +82,3 @@ def test_for_a_tpu(tmp_path):
     assert loss["program"] == "loss sorted" and loss["devices"] == 4
     assert loss["fits"] and loss["memory"] == 16 * 2**30
     assert loss["collectives"]["all-gather"]["count"] >= 1
-
-
-SLICES = """
-from cloc_jax.bench import targets
-target = targets.parse("v5e:2x16x16")
-targets.set_up([target])
-from cloc_jax.runtime import sharding
-devices = targets.mesh_devices(target)
-slices = [d.slice_index for d in sharding.mesh_of(devices).devices.flat]
-assert slices == [0] * 256 + [1] * 256, slices
-split = sharding.mesh_of(devices, (4, 128)).devices
-assert [d.slice_index for d in split[:, 0]] == [0, 0, 1, 1]
-sharding.mesh_of(devices, (1, 512))
-"""
-
-
-@pytest.mark.tpu_compile
-def test_several_slices_of_tpus():
-    pytest.importorskip("libtpu", reason="the optional extra `compile-tpu`")
-    last = run_code(SLICES).stderr.strip().splitlines()[-1]
-    assert "(1, 512), but the devices are 2 slices; its first number must" in last

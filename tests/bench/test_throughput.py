@@ -45,15 +45,6 @@ def test_collectives_and_memory_are_read_from_the_program():
     assert big["samples_per_second"] == pytest.approx(rate)
 
 
-def test_times_are_multiples_of_the_floor():
-    programs = {"floor": measurement.Program(lambda: None)}
-    programs["slow"] = measurement.Program(lambda: sum(range(10**5)))
-    floor, slow = measurement.measure(programs, {"batch": 1}, rounds=3)
-    ratio = slow["milliseconds"] / floor["milliseconds"]
-    assert floor["times_floor"] == 1 < ratio
-    assert slow["times_floor"] == pytest.approx(ratio)
-
-
 @pytest.mark.slow
 def test_through_launch(tmp_path):
     process = launched(

@@ -188,6 +188,13 @@ def test_runs_that_cannot_be_decided_on(tmp_path):
         ValueError, match="critical boundaries are none; give some of 0"
     ):
         decide.decide(calm, max_missed=[0.05])
+    table = calm.path / predictions.NAME
+    rows = table.read_text().splitlines(keepends=True)
+    for cut in ("".join(rows)[:9999], "".join(rows[:99])):  # also between two rows
+        table.write_text(cut)
+        with pytest.raises(files.Damaged, match="predictions.csv is .*evaluate"):
+            decide.decide(calm, boundaries=["1|2"], max_missed=[0.05])
+    assert not calm.decision.exists()
     calm.metrics.unlink()
     with pytest.raises(FileNotFoundError, match="not finished"):
         decide.decide(calm, max_missed=[0.05])

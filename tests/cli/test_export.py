@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from damage import flip
 from exported_runs import untrained_run
+from finished_runs import finished_run
 from launching import TINY, launched, run_code
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -20,8 +21,9 @@ import cloc_jax
 from cloc_jax.cli import export, main
 from cloc_jax.data import drawn_knees
 from cloc_jax.runtime import files
+from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, exported_model
-from cloc_jax.training import trained_run
+from cloc_jax.training import assembly, trained_run
 from cloc_jax.training.trained_run import TrainedRun
 
 IMAGES = drawn_knees.Knees(9, start=10_000, seed=3, size=(24, 24))
@@ -209,6 +211,21 @@ def test_only_what_it_made_is_removed(handed_over, tmp_path, monkeypatch):
         export.export(config, folder, tmp_path / "out")
     found = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*")]
     assert sorted(found) == ["out.part", "out.part/notes.txt", "out/model.jax"]
+
+
+def test_an_export_needs_the_predictions_of_the_results(handed_over, tmp_path):
+    config, folder, _ = handed_over
+    copy = RunFolder(shutil.copytree(folder.path, tmp_path / "run"))
+    drawn = finished_run(tmp_path / "drawn", ranks=list("01234"), count=30)
+    copy.write_metrics(drawn.read_metrics())
+    table = copy.path / "predictions.csv"
+    shutil.copy(drawn.path / table.name, table)
+    run, program = TrainedRun(config, copy), trained_run.Program(b"", {}, {}, ())
+    image = assembly.network_input(config)._asdict()
+    assert export._about(run, program, None, image)[0]["temperature"] > 1
+    flip(table, 400)
+    with pytest.raises(files.Damaged, match="predictions.csv is damaged"):
+        export._about(run, program, None, image)
 
 
 def test_mistakes_answer_at_once(capsys, handed_over):

@@ -86,6 +86,21 @@ def test_shipped_splits_are_used_as_they_are(tmp_path, val):
     assert not said(result, "carved")
 
 
+@pytest.mark.parametrize(
+    "shipped, missing, expected",
+    [
+        ("test", "val", [[45, 27], [5, 3], [5, 6]]),
+        ("val", "test", [[42, 25], [5, 6], [8, 5]]),
+    ],
+)
+def test_what_is_missing_is_carved(tmp_path, shipped, missing, expected):
+    shape = {"train/0": 50, "train/1": 30, f"{shipped}/0": 5, f"{shipped}/1": 6}
+    result = scan(make(tmp_path, shape))
+    assert counts(result) == expected
+    assert said(result, f"{missing} was carved")
+    assert not said(result, f"{shipped} was carved")
+
+
 def test_a_test_without_grades_is_not_used(tmp_path):
     result = scan(make(tmp_path, {"train/0": 20, "train/1": 20, "test": 7, "val": 0}))
     assert said(result, "Skipped: 7 outside the rank folders, such as test/000.png")

@@ -40,6 +40,11 @@ def ids(some, division, split):
     return [some[i].id for i in division.indices[split]]
 
 
+def test_shipped_splits_without_train_are_refused():
+    with pytest.raises(ValueError, match="no training images, only test, val"):
+        divide(items(9, split=lambda i: ("val", "test")[i % 2]))
+
+
 # --- calibration ---
 
 

@@ -80,30 +80,3 @@ def test_bfloat16_is_as_exact_as_its_inputs(window, stride, pad, inputs, outputs
         np.testing.assert_allclose(
             np.asarray(own, np.float32) / scale, theirs / scale, atol=2**-7
         )
-
-
-@pytest.mark.parametrize(
-    "dtype, channels, window, pad, convolutions, products",
-    [
-        ("float32", 2, 1, 0, 0, 3),
-        ("float32", 256, 3, 1, 2, 9),  # only the kernel's gradient is products
-        ("bfloat16", 2, 3, 1, 2, 9),
-        ("bfloat16", 256, 3, 1, 0, 27),
-    ],
-)
-def test_the_form_is_that_of_the_platform_a_program_is_for(
-    dtype, channels, window, pad, convolutions, products
-):
-    x = jnp.ones((1, 4, 4, channels), dtype)
-    kernel = jnp.ones((window, window, channels, channels), dtype)
-    step = jax.jit(
-        jax.value_and_grad(lambda x, k: jnp.sum(convolve(x, k, 1, pad) ** 2), (0, 1))
-    )
-
-    def lowered_for(platform):
-        text = step.trace(x, kernel).lower(lowering_platforms=(platform,)).as_text()
-        return text.count("stablehlo.convolution"), text.count("dot_general")
-
-    for platform in ("cuda", "tpu"):
-        assert lowered_for(platform) == (3, 0)  # the value and two gradients
-    assert lowered_for("cpu") == (convolutions, products)

@@ -189,7 +189,7 @@ def check_devices(loss, batch):
 
 
 def check_label_types(loss, batch, kinds):
-    """The results of whole numbers of types that wrap around."""
+    """The results of whole numbers of types that wrap around; their value."""
     with jax.enable_x64():
         want = loss(batch)
         for kind in kinds:
@@ -200,6 +200,7 @@ def check_label_types(loss, batch, kinds):
                 if batch[name].max() <= np.iinfo(kind).max
             }
             assert_close(loss(batch | of_kind), want, 1e-12)
+    return want[0]
 
 
 def check_bfloat16(loss, batch):

@@ -106,6 +106,24 @@ def test_every_form_under_transformations(form):
     np.testing.assert_allclose(gradient, want_z, rtol=1e-3, atol=1e-6)
 
 
+def test_transformations_over_devices():
+    z, y, m = some_batch(40)
+    want, want_z, _ = test_multi_margin.oracle(z, y, m)
+
+    def own(z, y):
+        loss = functools.partial(
+            mmnp, labels=y, margins=m, algorithm="sorted", axis_name="data"
+        )
+        return transformed(loss, z), looped(loss, z)
+
+    mesh, rows = sharding.make_mesh(DEVICES), P("data")
+    spread = jax.shard_map(own, mesh=mesh, in_specs=(rows, rows), out_specs=P())
+    both = jax.value_and_grad(lambda z: spread(z, y), has_aux=True)
+    (value, again), gradient = jax.jit(both, compiler_options=QUICKLY)(z)
+    np.testing.assert_allclose((value, again), want, rtol=1e-5)
+    np.testing.assert_allclose(gradient, want_z, rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_without_replication_checks_are_those_of_the_sum(form):
     """By pmap, and by a shard_map without checks of replication."""

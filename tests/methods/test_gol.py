@@ -35,14 +35,8 @@ def test_pairs_have_all_relations_evenly_and_never_pair_an_item_with_itself():
     assert shares == pytest.approx([1 / 3] * 3, abs=0.03)
     alike = np.asarray(base)[relation == 0]
     assert len(set(alike.tolist())) == 7  # all but the lone image of rank 1
-    # Pairs of a relation are equally likely.
-    pairs, counts = np.unique(
-        np.stack([base, reference])[:, relation > 0], axis=1, return_counts=True
-    )
+    pairs = np.unique(np.stack([base, reference])[:, relation > 0], axis=1)
     assert pairs.shape[1] == (LABELS[:, None] > LABELS[None, :]).sum()
-    expected = counts.sum() / len(counts)
-    # Counts vary by about their square root; five of those leave no chance.
-    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_pairs_leave_padding_out_and_mark_relations_that_do_not_exist():

@@ -127,47 +127,6 @@ def predicted(made, model, data, support):
     return made.predict(model, jnp.asarray(data.embeddings), support)
 
 
-def loop_errors(head, data, pairs, queries):
-    """Mean squared error of rho of each pair, the slow way."""
-    found = []
-    for lower, upper in pairs:
-        errors = []
-        for item in queries:
-            items = (lower, upper, item)
-            low, high, x = (jnp.asarray(data.embeddings[i])[None] for i in items)
-            rho = float(head(head.of_pair(low, high), head.from_query(x))[0])
-            ends = [float(data.labels[i]) for i in (lower, upper)]
-            middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
-            wanted = np.clip((data.labels[item] - middle) / half, -1, 1)
-            errors.append((rho - wanted) ** 2)
-        found.append(np.mean(errors))
-    return np.array(found)
-
-
-@pytest.mark.slow
-def test_references_are_the_pairs_with_the_least_error(monkeypatch):
-    monkeypatch.setattr(module, "PAIRS", 6)
-    monkeypatch.setattr(module, "QUERIES", 7)
-    data = toy(30)
-    head = Comparator(2, 4, 0.0, rngs=nnx.Rngs(0))
-    drawn = module.draw_candidates(data.labels, RANKS)
-    found = module.fit_references(*nnx.split(head), data, 2, RANKS)["pairs"]
-    for rank in range(RANKS):
-        queries = drawn.queries[rank][drawn.is_query[rank]]
-        errors = loop_errors(head, data, drawn.pairs[rank], queries)
-        ours = module.pair_errors(
-            head,
-            jnp.asarray(data.embeddings),
-            jnp.asarray(data.labels),
-            jnp.asarray(drawn.pairs[rank]),
-            jnp.asarray(drawn.queries[rank]),
-            jnp.asarray(drawn.is_query[rank]),
-        )
-        np.testing.assert_allclose(ours, errors, rtol=1e-4, atol=1e-6)
-        best = drawn.pairs[rank][np.argsort(errors)[:2]]
-        np.testing.assert_array_equal(found[rank], best)
-
-
 @pytest.mark.parametrize("without", [(), (2,), (0,), (4,), (1, 2, 3)])
 def test_candidates_lie_at_the_ends_of_the_window(without):
     labels = toy(40, without=without).labels

@@ -135,6 +135,13 @@ def test_verdicts(ends, lower, higher):
     assert claims.verdict_on(ends, is_lower_better=False) == higher
 
 
+def test_scores_that_disagree_are_both_named():
+    better, alike = intervals.Interval(0.05, 0.15), intervals.Interval(-0.1, 0.1)
+    compared = {"accuracy": (0.7, 0.6, better), "mae": (0.5, 0.5, alike)}
+    evidence = claims.by_scores("own_margins", "a against b", compared)
+    assert evidence.verdict == "holds (accuracy), not shown (MAE)"
+
+
 # --- the page ---
 
 STUDY = Study(

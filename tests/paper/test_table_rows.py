@@ -57,20 +57,6 @@ def test_each_table_trains_what_the_paper_compares():
     assert not plan(["classes"])  # of CLAP2015 alone
 
 
-def test_many_classes(tmp_path):
-    root = f"clap2015={miniatures.clap2015(tmp_path)}"
-    plans = plan(
-        ["comparison", "classes"],
-        ("clap2015",),
-        methods=("cloc", "poe", "ce"),
-        roots=[root],
-        seeds=1,
-    )
-    bins = {one.setting: one.config.data.bin for one in plans}
-    others = {f"cloc bin {n}": n for n in (1, 2, 4, 5)}
-    assert bins == {"cloc": 3, "poe": 3, "ce": 3} | others
-
-
 def test_datasets_with_folds_use_all_of_them(tmp_path):
     roots = [f"adience={miniatures.adience(tmp_path)}"]
     given = {"roots": roots, "methods": ("cloc",), "seeds": 1}

@@ -61,17 +61,6 @@ def test_other_ranks_test_images_or_folds_are_not_paired(tmp_path):
     assert made.settings["cloc"].images_variance is None
 
 
-def test_what_runs_were_is_said_of_the_usual_encoder(tmp_path):
-    write(tmp_path, "biased cloc on densenet121", **{"encoder.name": "densenet121"})
-    write(tmp_path, "ce")
-    for last in ("ce", "cloc"):  # also while CLOC's runs are missing
-        (made,) = summarize(tmp_path)
-        assert made.about.encoder == "resnet50"
-        assert (last == "ce") == ("cloc" not in made.settings)
-        if last == "ce":
-            write(tmp_path, "cloc")
-
-
 def test_no_folder_of_this_machine_is_passed_on(tmp_path):
     failed = RunFolder(tmp_path / "idrid,partial,ce,seed=0")
     failed.path.mkdir()
@@ -88,12 +77,3 @@ def test_no_folder_of_this_machine_is_passed_on(tmp_path):
     variance = made.settings["cloc"].images_variance["final"]
     assert variance["accuracy"] == pytest.approx(5 / 36 / 5)
     assert variance["error 0|1"] == variance["mae"] == variance["accuracy"]
-
-
-def test_phase_one_has_a_variance_by_its_counts(tmp_path):
-    write(tmp_path, "cloc", has_phase_one=True)
-    (made,) = summarize(tmp_path)
-    cloc = made.settings["cloc"]
-    early, final = (cloc.images_variance[s] for s in ("phase_one", "final"))
-    assert early == pytest.approx(final)  # one run, the same counts
-    assert cloc.runs[0].scores["phase_one"]["mae"] == 0.9

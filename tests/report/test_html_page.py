@@ -24,7 +24,7 @@ from PIL import Image
 
 from cloc_jax.cli import decide
 from cloc_jax.report import html_page, view
-from cloc_jax.runtime import files
+from cloc_jax.runtime import errors, files
 from cloc_jax.runtime.run_folder import RunFolder, flatten
 from cloc_jax.scoring import decisions, predictions
 from cloc_jax.scoring.decisions import Decision
@@ -330,7 +330,12 @@ def test_names_are_nothing_but_text(tmp_path):
         text = path.read_text(encoding="utf-8")
         outlines.append(hostile_runs.Outline(text).found)
         data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
-        assert len(data["ranks"]) == 3 and data["images"]["names"]
+        results = read_results(RunFolder(path.parent))
+        assert data["ranks"] == results.ranks and len(data["ranks"]) == 3
+        names = predictions.read(path.parent, results)["test"].items
+        assert data["images"]["names"] == [errors.printable(name) for name in names]
+        said = "".join(Page(text).words)
+        assert all(rank in said for rank in results.ranks)
     assert outlines[0] == outlines[1]
 
 

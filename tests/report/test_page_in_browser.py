@@ -203,22 +203,6 @@ def test_what_cannot_be_is_said(page):
     assert not page.is_seen(".problem") and page.is_seen(COMMAND)
 
 
-def test_numbers_are_rounded_as_python_rounds_them(browser, tmp_path):
-    script = (html_page.FOLDER / "scores.js").read_text()
-    (tmp_path / "page.html").write_text(f"<script>{script}</script>")
-    browser.open(tmp_path / "page.html")
-    rng = np.random.default_rng(0)
-    counts = [(int(a), int(b)) for a, b in rng.integers(1, 3000, (400, 2))]
-    counts += [(k, n) for n in (16, 32, 80, 160, 400, 800) for k in range(n + 1)]
-    wanted = [f"{100 * a / b:.1f}%" for a, b in counts]
-    assert (
-        browser.run("return arguments[0].map((c) => percent(...c))", counts) == wanted
-    )
-    values = [k / 16 for k in range(-40, 40)] + rng.normal(size=200).tolist()
-    wanted = [f"{value:.3f}" for value in values]
-    assert browser.run("return arguments[0].map((v) => fixed(v, 3))", values) == wanted
-
-
 def test_by_keyboard_alone(page):
     from selenium.webdriver import Keys
 
@@ -421,37 +405,6 @@ def test_printed(page, tmp_path):
     assert page.is_seen(COMMAND)
     pdf = base64.b64decode(page.cdp("Page.printToPDF", printBackground=True)["data"])
     assert pdf[:5] == b"%PDF-" and 2 <= pdf.count(b"/Type /Page\n") <= 20
-
-
-@pytest.fixture(scope="module")
-def long_names(tmp_path_factory):
-    ranks = ["Normal tissue, no findings", "Atypical ductal hyperplasia"]
-    ranks += ["Ductal carcinoma in situ", "Invasive carcinoma of any kind"]
-    path = tmp_path_factory.mktemp("long") / "run"
-    return make_run(path, ranks=ranks, critical=("|".join(ranks[1:3]),))
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("name", ["run", "long_names"])
-def test_nothing_is_wider_than_the_screen(page, name, width, request):
-    page.open(request.getfixturevalue(name) / html_page.NAME)
-    try:
-        page.cdp(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=900,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        page.set(control("missed", 0, "[type=range]"), 0.1)
-        assert page.run("return document.documentElement.scrollWidth") <= width
-        seen, whole = page.run(
-            "const place = document.querySelector('#deciding .matrix .scroll');"
-            "return [place.clientWidth, place.scrollWidth]"
-        )
-        assert 0 < whole <= seen or width < 1280
-    finally:
-        page.cdp("Emulation.clearDeviceMetricsOverride")
 
 
 def test_a_run_without_thumbnails_says_so(browser, tmp_path):

@@ -16,10 +16,10 @@ from finished_runs import finished_run
 from PIL import Image
 from tiny_runs import of_folder
 
-from cloc_jax.cli import decide
+from cloc_jax.cli import decide, main
 from cloc_jax.report import evaluation, html_page, view
 from cloc_jax.runtime import files
-from cloc_jax.runtime.run_folder import InUse, RunFolder, changed_images
+from cloc_jax.runtime.run_folder import RunFolder, changed_images
 from cloc_jax.training import assembly
 from cloc_jax.training import run as training
 
@@ -69,6 +69,13 @@ def test_history_is_cut_to_the_checkpoint(tmp_path):
     run.cut_history(2)
     run.append_history({"stage": "fit", "epoch": 9} | row)
     assert [row["epoch"] for row in run.read_history()] == [0, 1, 9]
+    whole = run.history.read_text()
+    run.history.write_text(whole + whole[:50])  # killed while writing
+    assert run.cut_history(3) == 3 and run.history.read_text() == whole
+    run.history.write_text(whole.replace('"epoch": 1', '"epoch": 2'))
+    for read in (run.read_history, lambda: run.cut_history(3)):
+        with pytest.raises(files.Damaged, match="row 2: it does not match"):
+            read()
 
 
 def test_support_comes_back_and_may_be_absent(tmp_path):
@@ -191,11 +198,11 @@ def holder(tmp_path):
     process.wait()
 
 
-def test_the_second_is_told_who_holds_it(tmp_path, holder):
-    with pytest.raises(InUse) as caught:
-        with RunFolder(tmp_path).held("evaluate"):
-            pass
-    said = str(caught.value)
+@pytest.mark.parametrize("words", ["decide --max-missed=0.1", "report"])
+def test_the_second_is_told_who_holds_it(tmp_path, holder, words, capsys):
+    files.write_sealed(RunFolder(tmp_path).config, {})
+    assert main.main([*words.split(), f"--run={tmp_path}"]) == 2
+    said = capsys.readouterr().err
     assert f"process {holder.pid} on {os.uname().nodename} (train)" in said
     assert str(tmp_path) in said and "since 20" in said
     assert (tmp_path / "lock").read_text()  # the holder's facts are still there

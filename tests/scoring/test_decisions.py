@@ -218,6 +218,18 @@ def test_a_target_that_is_met_exactly_is_used_up(n, target):
     assert 1 / (count + 1) <= target < 1 / count
 
 
+def test_the_guarantee_holds_on_average_and_without_it_does_not():
+    """Scores are uniform: a threshold t misses the share t of fresh images."""
+    rng, target, rates = np.random.default_rng(0), 0.1, {True: [], False: []}
+    for scores in rng.random((2000, 20)):
+        p, every = np.stack([1 - scores, scores], 1), np.ones(20, int)
+        for guarantee, found in rates.items():
+            found.append(decisions.fit_threshold(p, every, 0, target, guarantee))
+    assert np.mean(rates[True]) <= target
+    error = np.std(rates[False]) / len(rates[False]) ** 0.5
+    assert np.mean(rates[False]) > target + 3 * error
+
+
 def test_further_boundaries_never_add_to_what_is_missed():
     p, true = drawn(0, count=400)
     every = {name: h for h, name in enumerate(("0|1", "1|2", "2|3", "3|4"))}

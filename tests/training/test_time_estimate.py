@@ -42,6 +42,8 @@ def test_it_is_told_once_after_the_step_that_compiles(config, parts, capsys):
     told = capsys.readouterr().out.strip().splitlines()
     assert told == callbacks.estimate_lines(config, parts, 2.0, 3)
     steps(estimate, 400.0)  # the clock would be exhausted
+    frozen = tiny_runs.tiny(encoder__frozen=True)  # is fast
+    steps(callbacks.TimeEstimate(frozen, parts, clock=lambda: 1 / 0), 0.0)
     assert capsys.readouterr().out == ""
 
 

@@ -12,7 +12,7 @@ from tiny_runs import KEY, stage_parts, tiny
 from cloc_jax.methods import Context
 from cloc_jax.runtime import checkpoint
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.training import assembly, run, train_step
+from cloc_jax.training import assembly, fit, run, train_step
 
 
 def of(method, **settings):
@@ -98,6 +98,17 @@ def test_non_finite_steps_are_named_and_spoil_nothing(tmp_path):
     assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
 
 
+@pytest.mark.slow
+def test_slow_steps_are_waited_for_so_that_a_signal_is_answered(tmp_path, monkeypatch):
+    """Steps that are still queued would all have to end before anything is saved."""
+    wait, asked = jax.block_until_ready, []
+    monkeypatch.setattr(fit, "LONG_STEP", -1.0)
+    monkeypatch.setattr(jax, "block_until_ready", lambda x: asked.append(1) or wait(x))
+    folder = RunFolder(tmp_path / "run")
+    run.train(tiny(method__name="ce"), folder, resume=False)
+    assert len(asked) >= folder.read_stage("fit")["steps"] > 1
+
+
 @pytest.fixture(scope="module")
 def stage_one():
     """A step, its first carry and a batch; steps take what they are given."""
@@ -114,6 +125,10 @@ def stage_one():
         return parts.method.readouts(model)["margins"]
 
     return step, lambda: jax.tree.map(jnp.copy, carry), batch, margins_of
+
+
+def test_a_share_of_nothing_is_none():
+    assert train_step.share(np.array([1, 0]), np.array([2, 0])) == [0.5, None]
 
 
 def test_a_bad_step_leaves_the_state_as_it_was(stage_one):
