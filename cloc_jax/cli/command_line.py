@@ -2,8 +2,8 @@
 
 A job is a function: its parameters are its flags with their defaults, and its docstring
 has the help, one entry of "Args:" per flag. A parameter whose type is a dataclass
-stands for a group of flags, its fields; one whose type is `Settings` takes a file with
-a configuration, and the fields that override it.
+stands for a group of flags, its fields; `asked` are those of the job itself. One whose
+type is `Settings` takes a file with a configuration, and the fields that override it.
 """
 
 import argparse
@@ -184,8 +184,9 @@ def _add_flags(place: Any, documented: Any) -> None:
     helps = {name: " ".join(text.split()) for name, text in entries}
     for name, hint, default in _parameters(documented):
         if _is_group(hint):
-            group = place.add_argument_group(summary(hint).rstrip("."))
-            _add_flags(group, hint)
+            is_own = name == "asked"
+            title = summary(hint).rstrip(".")
+            _add_flags(place if is_own else place.add_argument_group(title), hint)
         elif name != "settings":
             _add_flag(place, name, hint, default, helps[name])
 
@@ -312,3 +313,40 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+@dataclasses.dataclass(frozen=True)
+class DecisionFlags:
+    """What a decision is to keep.
+
+    Args:
+      boundary: a boundary that matters; repeat the flag for several; the run's critical
+        ones by default
+      max_missed: the largest share of the images above the boundary that may be put
+        below; repeat the flag to give each --boundary its own, in the same order
+      cost: in place of --max-missed: what a mistake at a boundary costs, or '1|2=5:1'
+        for missed and false alarm; repeat the flag for several, others cost 1
+      guarantee: hold --max-missed by conformal risk control; needs a run trained with
+        --config.data.calibration_fraction above 0
+      coverage: sets of neighbouring ranks that hold the true one for this share of
+        images; alone or beside the others; needs a run trained with
+        --config.data.calibration_fraction above 0
+      sets: of --coverage, how sets grow: from the most probable rank to the more
+        probable neighbour, or from the median by the ranked probability score
+    """
+
+    boundary: Boundaries = ()
+    max_missed: Annotated[Sequence[float], Written("SHARE")] = ()
+    cost: Annotated[Sequence[str], Written("'1|2=5'")] = ()
+    guarantee: bool = False
+    coverage: Annotated[float | None, Written("SHARE")] = None
+    sets: Literal["greedy", "rps"] = "greedy"
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether a decision is asked for."""
+        chosen = self.boundary or self.max_missed or self.cost or self.guarantee
+        return bool(chosen) or self.coverage is not None
+
+
+NO_DECISION = DecisionFlags()

@@ -23,6 +23,7 @@ from finished_runs import (
 from PIL import Image
 
 from cloc_jax.cli import decide
+from cloc_jax.cli.command_line import DecisionFlags
 from cloc_jax.report import html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder, flatten
@@ -498,7 +499,7 @@ def test_the_curve_is_that_of_all_thresholds():
 def test_the_saved_decision_is_where_the_page_starts(tmp_path):
     run = written(tmp_path / "run")
     assert data_of(run)["deciding"]["saved"] is None
-    decision = decide.decide(run, costs=["none|mild=4"], coverage=0.8)
+    decision = decide.decide(run, DecisionFlags(cost=["none|mild=4"], coverage=0.8))
     data = data_of(run)  # written again
     test = predictions.read(run.path, read_results(run))["test"]
     labels = decision.apply(test.probabilities)
