@@ -286,6 +286,10 @@ Counts = Annotated[
 ]
 Names = Annotated[Sequence[str], Written("NAME,…", names())]
 Boundaries = Annotated[Sequence[str], Written("'1|2'")]
+Margins = Annotated[
+    Sequence[float],
+    Written("0.1,0.3", numbers(float, 0, "numbers with commas between them")),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,3 +354,36 @@ class DecisionFlags:
 
 
 NO_DECISION = DecisionFlags()
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFlags:
+    """Which of the paper's runs are wanted.
+
+    Args:
+      only: some of comparison, controllability, bias, ablations, backbones, classes,
+        time; all by default
+      data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
+        default
+      methods: such as cloc,ce; the paper's nine and ce by default
+      protocol: a frozen encoder; one trained from layer4 on, on kept views; or the
+        whole network, as in the paper
+      root: where a dataset lies; repeat the flag for several
+      set: a setting of one dataset, such as 'koa:data.size=(72,120)', or of one method
+        on it (koa/dino:…); repeat the flag for several
+      margin: at which critical margins are fixed when controlled; of several,
+        validation data choose one
+      folds: of adience and hid: all, or such as 0,3
+    """
+
+    only: Names = ()
+    data: Names = ()
+    methods: Names = ()
+    protocol: Literal["frozen", "partial", "whole"] = "whole"
+    root: Annotated[Sequence[str], Written("DATASET=DIR")] = ()
+    set: Annotated[Sequence[str], Written("DATASET:SETTING=VALUE")] = ()
+    margin: Margins = (1.0,)
+    folds: str = "all"
+
+
+ALL_TABLES = TableFlags()
