@@ -23,7 +23,6 @@ from cloc_jax.scoring.intervals import Interval
 # How a page begins, by which it is known when it is written again.
 BEGIN = "# Claims\n\nWritten by `python launch.py claims`"
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
-HEAD = ["Data", "Seeds", "Tried", "Found", "Verdict", "Command"]
 
 
 # --- verdicts ---
@@ -258,30 +257,16 @@ def _check_target(target: pathlib.Path) -> None:
 
 
 def _page(rows: Sequence[Row]) -> str:
-    lines = [
-        f"{BEGIN} from the studies' JSON files; every figure is theirs.",
-        "",
-        f'Verdicts: "{HOLDS}" where the 95% interval (or p <= 0.05) lies on the '
-        f'claimed side, "{FAILS}" where on the other, "{OPEN}" where it holds both.',
-        "",
-    ]
-    commands = dict.fromkeys(command for row in rows for command in row.commands)
-    numbers = {command: n for n, command in enumerate(commands, 1)}
-    for claim, text in published.CLAIMS.items():
-        lines += [f"## {text['said']}", "", f"Paper: {text['where']}.", ""]
-        table = [HEAD, ["---"] * len(HEAD)]
-        for evidence, data, seeds, made_by in rows:
-            if evidence.claim == claim:
-                by = ", ".join(f"[{numbers[command]}]" for command in made_by)
-                cells = (evidence.tried, evidence.found, evidence.verdict)
-                table.append([data, str(seeds), *cells, by])
-        lines += (
-            map(table_summaries.piped, table) if len(table) > 2 else ["Not tested."]
-        )
-        lines.append("")
-    lines += ["## Commands", ""]
-    lines += [f"{n}. `{text}`" for text, n in numbers.items()]
-    return "\n".join(lines) + "\n"
+    return table_summaries.page(
+        "claims",
+        begin=BEGIN,
+        holds=HOLDS,
+        fails=FAILS,
+        open=OPEN,
+        claims=published.CLAIMS,
+        rows=rows,
+        commands=list(dict.fromkeys(text for row in rows for text in row.commands)),
+    )
 
 
 def _data(dataset: str, about: table_summaries.About | Study) -> str:
