@@ -200,7 +200,8 @@ class Row(NamedTuple):
     """A row of a claim's table."""
 
     evidence: Evidence
-    data: str
+    dataset: str
+    about: table_summaries.About | Study  # the encoder, and what of it was trained
     seeds: int
     commands: tuple[str, ...]
 
@@ -234,16 +235,14 @@ def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
     kind: Any = studies.KeptStudies if path.name == studies.KEPT else studies.Study
     found = files.read_dataclass(kind, path, remedy=studies.REMEDY)
     for study in getattr(found, "studies", (found,)):
-        data = _data(study.dataset, study)
         for evidence in study.evidence:
-            yield Row(evidence, data, study.seeds, (study.command,))
+            yield Row(evidence, study.dataset, study, study.seeds, (study.command,))
 
 
 def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:
     seeds = max(len({r.seed for r in one.runs}) for one in summary.settings.values())
-    data = _data(summary.dataset, summary.about)
     for evidence in of_tables(summary):
-        yield Row(evidence, data, seeds, summary.commands)
+        yield Row(evidence, summary.dataset, summary.about, seeds, summary.commands)
 
 
 def _check_target(target: pathlib.Path) -> None:
@@ -267,13 +266,3 @@ def _page(rows: Sequence[Row]) -> str:
         rows=rows,
         commands=list(dict.fromkeys(text for row in rows for text in row.commands)),
     )
-
-
-def _data(dataset: str, about: table_summaries.About | Study) -> str:
-    """Which images, and which encoder with what of it trained."""
-    size = "x".join(map(str, about.size))
-    encoder = f"frozen {about.encoder}"
-    if not about.is_frozen:
-        start = about.trainable_from
-        encoder = f"{about.encoder} trained {f'from {start} on' if start else 'whole'}"
-    return f"{dataset}, {size}, {encoder}"

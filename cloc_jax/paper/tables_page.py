@@ -41,8 +41,9 @@ def markdown(summaries: Sequence[TableSummary]) -> str:
     return page(
         "tables",
         mark=table_rows.QUOTED,
-        quoted=published.QUOTED["why"],
-        protocols=_protocols(summaries),
+        published=published,
+        summaries=summaries,
+        title_of=_title,
         blocks={name: list(filter(None, some)) for name, some in found.items()},
         unfinished={k: v for one in summaries for k, v in one.unfinished.items()},
         commands=list(dict.fromkeys(commands)),
@@ -50,26 +51,6 @@ def markdown(summaries: Sequence[TableSummary]) -> str:
 
 
 # --- what runs were ---
-
-
-def _protocols(summaries: Sequence[TableSummary]) -> list[list[str]]:
-    """What the runs of each summary were, and the paper's on the same data."""
-    table: list[list[str]] = []
-    for summary in summaries:
-        about = summary.about
-        train, val = about.images["train"], about.images["val"]
-        held = "merged" if about.merge_val else f"{val:,}, {train:,} for training"
-        epochs = f"at most {about.max_epochs}"
-        size = "x".join(map(str, about.size))
-        table.append([_title(summary), about.encoder, size, held, epochs])
-        if paper := published.protocol(summary.dataset):
-            title = f"{published.title(summary.dataset)}, the paper"
-            size = "x".join(map(str, paper["size"]))
-            held = "merged" if paper.get("merges_val") else "not described"
-            row = [title, paper["encoder"], size, held, str(paper["max_epochs"])]
-            if row not in table:
-                table.append(row)
-    return table
 
 
 def _title(summary: TableSummary) -> str:
