@@ -37,7 +37,6 @@ STUDY = {
 }
 THUMBNAILS = "thumbnails.npz"  # written by `evaluation`
 NEAREST = 6  # images on each side of a boundary
-COLLAPSED = 0.02  # a margin below it asks for next to nothing
 DASH = "–"  # stands for a number that is not defined
 # Of the headline cards: score, title, how it is written.
 HEADLINES = (
@@ -217,17 +216,6 @@ class View:
         overall, by_rank = conformal_sets.fare(low, high, self.test.true, len(ranks))
         sizes = sorted(Counter((high - low + 1).tolist()).items())
         return overall, list(zip(ranks, by_rank, strict=True)), sizes
-
-    # --- what was learned ---
-
-    def collapsed(self) -> list[str]:
-        """Boundaries whose margin training has all but removed."""
-        readout = self.results.readouts["margins"]
-        return [
-            name
-            for name, value in readout.values.items()
-            if readout.kinds.get(name) != "fixed" and value < COLLAPSED
-        ]
 
     # --- files ---
 
