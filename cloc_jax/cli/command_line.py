@@ -2,8 +2,8 @@
 
 A job is a function: its parameters are its flags with their defaults, and its docstring
 has the help, one entry of "Args:" per flag. A parameter whose type is a dataclass
-stands for a group of flags, its fields; one whose type is `Settings` takes a file with
-a configuration, and the fields that override it.
+stands for a group of flags, its fields; `asked` are those of the job itself. One whose
+type is `Settings` takes a file with a configuration, and the fields that override it.
 """
 
 import argparse
@@ -184,8 +184,9 @@ def _add_flags(place: Any, documented: Any) -> None:
     helps = {name: " ".join(text.split()) for name, text in entries}
     for name, hint, default in _parameters(documented):
         if _is_group(hint):
-            group = place.add_argument_group(summary(hint).rstrip("."))
-            _add_flags(group, hint)
+            is_own = name == "asked"
+            title = summary(hint).rstrip(".")
+            _add_flags(place if is_own else place.add_argument_group(title), hint)
         elif name != "settings":
             _add_flag(place, name, hint, default, helps[name])
 
@@ -285,6 +286,10 @@ Counts = Annotated[
 ]
 Names = Annotated[Sequence[str], Written("NAME,…", names())]
 Boundaries = Annotated[Sequence[str], Written("'1|2'")]
+Margins = Annotated[
+    Sequence[float],
+    Written("0.1,0.3", numbers(float, 0, "numbers with commas between them")),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,3 +317,73 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+@dataclasses.dataclass(frozen=True)
+class DecisionFlags:
+    """What a decision is to keep.
+
+    Args:
+      boundary: a boundary that matters; repeat the flag for several; the run's critical
+        ones by default
+      max_missed: the largest share of the images above the boundary that may be put
+        below; repeat the flag to give each --boundary its own, in the same order
+      cost: in place of --max-missed: what a mistake at a boundary costs, or '1|2=5:1'
+        for missed and false alarm; repeat the flag for several, others cost 1
+      guarantee: hold --max-missed by conformal risk control; needs a run trained with
+        --config.data.calibration_fraction above 0
+      coverage: sets of neighbouring ranks that hold the true one for this share of
+        images; alone or beside the others; needs a run trained with
+        --config.data.calibration_fraction above 0
+      sets: of --coverage, how sets grow: from the most probable rank to the more
+        probable neighbour, or from the median by the ranked probability score
+    """
+
+    boundary: Boundaries = ()
+    max_missed: Annotated[Sequence[float], Written("SHARE")] = ()
+    cost: Annotated[Sequence[str], Written("'1|2=5'")] = ()
+    guarantee: bool = False
+    coverage: Annotated[float | None, Written("SHARE")] = None
+    sets: Literal["greedy", "rps"] = "greedy"
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether a decision is asked for."""
+        chosen = self.boundary or self.max_missed or self.cost or self.guarantee
+        return bool(chosen) or self.coverage is not None
+
+
+NO_DECISION = DecisionFlags()
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFlags:
+    """Which of the paper's runs are wanted.
+
+    Args:
+      only: some of comparison, controllability, bias, ablations, backbones, classes,
+        time; all by default
+      data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
+        default
+      methods: such as cloc,ce; the paper's nine and ce by default
+      protocol: a frozen encoder; one trained from layer4 on, on kept views; or the
+        whole network, as in the paper
+      root: where a dataset lies; repeat the flag for several
+      set: a setting of one dataset, such as 'koa:data.size=(72,120)', or of one method
+        on it (koa/dino:…); repeat the flag for several
+      margin: at which critical margins are fixed when controlled; of several,
+        validation data choose one
+      folds: of adience and hid: all, or such as 0,3
+    """
+
+    only: Names = ()
+    data: Names = ()
+    methods: Names = ()
+    protocol: Literal["frozen", "partial", "whole"] = "whole"
+    root: Annotated[Sequence[str], Written("DATASET=DIR")] = ()
+    set: Annotated[Sequence[str], Written("DATASET:SETTING=VALUE")] = ()
+    margin: Margins = (1.0,)
+    folds: str = "all"
+
+
+ALL_TABLES = TableFlags()

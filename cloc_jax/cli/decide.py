@@ -9,11 +9,12 @@ what it cost.
 import math
 import shutil
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from cloc_jax.cli.command_line import DecisionFlags
 from cloc_jax.report import html_page, view
 from cloc_jax.report.view import View
 from cloc_jax.runtime import files
@@ -27,24 +28,13 @@ CALIBRATION = "calibration"  # the split, as data/splits.py names it
 FEW = 10  # ranks whose counts are shown
 
 
-def decide(
-    folder: folders.RunFolder,
-    *,
-    boundaries: Sequence[str] = (),
-    max_missed: Sequence[float] = (),
-    costs: Sequence[str] = (),
-    guarantee: bool = False,
-    coverage: float | None = None,
-    sets: Literal["greedy", "rps"] = "greedy",
-) -> Decision:
+def decide(folder: folders.RunFolder, asked: DecisionFlags) -> Decision:
     """Writes decision.json into a run's folder and prints what it changes on test.
 
     A decision that was there before is kept under another name. Where the run has a
-    report, it is written again. The arguments are the flags of the job.
+    report, it is written again.
     """
-    _check(boundaries, max_missed, costs, guarantee, coverage)
-    if sets != "greedy" and coverage is None:
-        raise ValueError(f"--sets={sets} belongs to --coverage; give that as well.")
+    _check(asked)
     run = View(folder)
     ranks, chances = run.results.ranks, run.test.probabilities
     if chances is None:
@@ -53,22 +43,22 @@ def decide(
             "and without them there is nothing to decide by."
         )
     choice: dict[str, Any] = {}
-    if coverage is not None:
+    if asked.coverage is not None:
         held, at = _calibrated(run, CALIBRATION)
-        choice["sets"] = conformal_sets.fit(at, held, coverage, sets)
-    if costs:
-        choice["costs"] = _costs(costs, ranks)
-    elif max_missed:
-        targets = _targets(boundaries, max_missed, run.results)
-        true, at = _calibrated(run, CALIBRATION if guarantee else "val")
+        choice["sets"] = conformal_sets.fit(at, held, asked.coverage, asked.sets)
+    if asked.cost:
+        choice["costs"] = _costs(asked.cost, ranks)
+    elif asked.max_missed:
+        targets = _targets(asked.boundary, asked.max_missed, run.results)
+        true, at = _calibrated(run, CALIBRATION if asked.guarantee else "val")
         names = metrics.boundary_names(ranks)
-        fitted = {
+        choice["max_missed"], choice["guarantee"] = targets, asked.guarantee
+        choice["thresholds"] = {
             name: decisions.fit_threshold(
-                at, true, names.index(name), share, guarantee, name=name
+                at, true, names.index(name), share, asked.guarantee, name=name
             )
             for name, share in targets.items()
         }
-        choice |= {"thresholds": fitted, "max_missed": targets, "guarantee": guarantee}
     decision = Decision(tuple(ranks), run.temperature, **choice)
     after = decision.apply(chances)
     _save(folder, decision)  # once all that it needs was there
@@ -147,14 +137,9 @@ def _draw_again(folder: folders.RunFolder) -> None:
 # --- what is asked for ---
 
 
-def _check(
-    boundaries: Sequence[str],
-    max_missed: Sequence[float],
-    costs: Sequence[str],
-    guarantee: bool,
-    coverage: float | None,
-) -> None:
-    if (max_missed and costs) or not (max_missed or costs or coverage is not None):
+def _check(asked: DecisionFlags) -> None:
+    is_both = asked.max_missed and asked.cost
+    if is_both or not (asked.max_missed or asked.cost or asked.coverage is not None):
         raise ValueError(
             "decide needs either --max-missed, such as --boundary='1|2' "
             "--max-missed=0.05 for at most 5% of the images above 1|2 put below it, or "
@@ -162,22 +147,26 @@ def _check(
             "much as at other boundaries; or --coverage, such as --coverage=0.9 for "
             "sets of ranks that hold the true one in 90% of images."
         )
-    if not max_missed and (boundaries or guarantee):
-        given = "--boundary" if boundaries else "--guarantee"
+    if not asked.max_missed and (asked.boundary or asked.guarantee):
+        given = "--boundary" if asked.boundary else "--guarantee"
         raise ValueError(
             f"{given} belongs to --max-missed; --cost names its boundaries itself and "
             "guarantees nothing, and --coverage has no boundary. Leave it out."
         )
-    for share in max_missed:
-        if not 0 <= share < 1 or (guarantee and not share):
+    for share in asked.max_missed:
+        if not 0 <= share < 1 or (asked.guarantee and not share):
             raise ValueError(
                 f"the share of images above a boundary that may be missed is {share}; "
-                f"give a number {'above' if guarantee else 'from'} 0 and below 1."
+                f"give a number {'above' if asked.guarantee else 'from'} 0 and below 1."
             )
-    if coverage is not None and not 0 < coverage < 1:
+    if asked.coverage is not None and not 0 < asked.coverage < 1:
         raise ValueError(
-            f"the coverage is {coverage:g}; give the share of sets that hold the true "
-            "rank, above 0 and below 1, such as 0.9."
+            f"the coverage is {asked.coverage:g}; give the share of sets that hold the "
+            "true rank, above 0 and below 1, such as 0.9."
+        )
+    if asked.sets != "greedy" and asked.coverage is None:
+        raise ValueError(
+            f"--sets={asked.sets} belongs to --coverage; give that as well."
         )
 
 

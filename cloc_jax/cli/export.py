@@ -142,33 +142,19 @@ def _card(
     **more: Any,
 ) -> str:
     """The model card; `tables` are of the test images by how grades were chosen."""
-    config, data = run.config, run.folder.read_dataset()
-    words = [f"on the encoder {config.encoder.name}"]
-    if frozen := encoder.frozen_groups(config):
-        words.append(f"({', '.join(frozen)} frozen)")
-    if config.encoder.weights and config.encoder.weights != "random":
-        # A path of the machine that trained would mean nothing to others.
-        words.append(
-            f"from the weights {pathlib.PurePath(config.encoder.weights).name}"
-        )
-    tested = finished.scores if finished else None
-    counts = tested.true_counts if tested else {}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     environment.filters["shown"] = _shown
     card = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        title=f"{config.method.name} on {config.data.name}",
-        encoder=" ".join(words),
-        dataset=config.data.name,
-        critical=list(config.data.critical),
-        images=data["images"],
-        notes=data.get("notes", []),
+        config=run.config,
+        frozen=encoder.frozen_groups(run.config),
+        # A path of the machine that trained would mean nothing to others.
+        weights=pathlib.PurePath(run.config.encoder.weights or "random").name,
+        data=run.folder.read_dataset(),
+        finished=finished,
         names=SCORES,
         tables=tables,
-        count=tested.count if tested else 0,
-        counts=counts,
-        small={rank: n for rank, n in counts.items() if n < FEW},
+        few=FEW,
         decision=decision.describe() if decision else [],
-        stages=finished.results.stages if finished else [],
         **more,
     )
     return card.rstrip() + "\n"

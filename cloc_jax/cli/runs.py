@@ -3,12 +3,13 @@
 import contextlib
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cloc_jax.cli import studies
 from cloc_jax.cli.command_line import (
     ALONE,
-    Boundaries,
+    NO_DECISION,
+    DecisionFlags,
     File,
     Folder,
     PlaceSettings,
@@ -109,35 +110,15 @@ def predict(
 
 
 def decide(
-    run: Folder = "",
-    boundary: Boundaries = (),
-    max_missed: Annotated[Sequence[float], Written("SHARE")] = (),
-    cost: Annotated[Sequence[str], Written("'1|2=5'")] = (),
-    guarantee: bool = False,
-    coverage: Annotated[float | None, Written("SHARE")] = None,
-    sets: Literal["greedy", "rps"] = "greedy",
-    remove: bool = False,
+    run: Folder = "", asked: DecisionFlags = NO_DECISION, remove: bool = False
 ) -> int:
     """Choose how a run decides at boundaries that matter, and keep it.
 
     Args:
       run: folder of a trained run
-      boundary: a boundary that matters; repeat the flag for several; the run's critical
-        ones by default
-      max_missed: the largest share of the images above the boundary that may be put
-        below; repeat the flag to give each --boundary its own, in the same order
-      cost: in place of --max-missed: what a mistake at a boundary costs, or '1|2=5:1'
-        for missed and false alarm; repeat the flag for several, others cost 1
-      guarantee: hold --max-missed by conformal risk control; needs a run trained with
-        --config.data.calibration_fraction above 0
-      coverage: sets of neighbouring ranks that hold the true one for this share of
-        images; alone or beside the others; needs a run trained with
-        --config.data.calibration_fraction above 0
-      sets: of --coverage, how sets grow: from the most probable rank to the more
-        probable neighbour, or from the median by the ranked probability score
       remove: take the saved decision away
     """
-    if remove and (boundary or max_missed or cost or guarantee or coverage is not None):
+    if remove and asked.is_anything:
         raise ValueError(
             "--remove takes the saved decision away; give it alone, with --run only."
         )
@@ -147,16 +128,8 @@ def decide(
     with folder.held("decide"):
         if remove:
             decide.remove(folder)
-            return 0
-        decide.decide(
-            folder,
-            boundaries=boundary,
-            max_missed=max_missed,
-            costs=cost,
-            guarantee=guarantee,
-            coverage=coverage,
-            sets=sets,
-        )
+        else:
+            decide.decide(folder, asked)
     return 0
 
 

@@ -9,29 +9,26 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cloc_jax.cli.command_line import (
+    ALL_TABLES,
     ALONE,
     Boundaries,
     Count,
     File,
     Folder,
-    Names,
+    Margins,
     Processes,
     Settings,
+    TableFlags,
     Written,
     at_least,
-    numbers,
     value_of,
 )
 from cloc_jax.runtime import environment, errors
 
 if TYPE_CHECKING:
+    from cloc_jax.paper.studies import Runs
     from cloc_jax.sweeps.executors import Options
     from cloc_jax.sweeps.sweep import Setting
-
-Margins = Annotated[
-    Sequence[float],
-    Written("0.1,0.3", numbers(float, 0, "numbers with commas between them")),
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,19 +167,11 @@ def control(
         critical ones by default
       values: the margins to set there
     """
-    settings.check()
-    place = settings.run_folder(run, "control")
-    with _many_runs(place, processes, engine, is_study=True) as options:
+    with _study("control", settings, run, processes, engine) as runs:
         from cloc_jax.paper import control
 
-        control.control(
-            settings.config,
-            place,
-            boundaries=boundary or settings.config.data.critical,
-            values=values,
-            seeds=engine.seeds,
-            options=options,
-        )
+        at = boundary or settings.config.data.critical
+        control.control(runs, boundaries=at, values=values)
     return 0
 
 
@@ -199,14 +188,10 @@ def margins(
       run: folder of the runs; runs/<config>-margins by default
       draws: permutations of the labels, as a null
     """
-    settings.check()
-    place = settings.run_folder(run, "margins")
-    with _many_runs(place, processes, engine, is_study=True) as options:
+    with _study("margins", settings, run, processes, engine) as runs:
         from cloc_jax.paper import margins
 
-        margins.study_margins(
-            settings.config, place, seeds=engine.seeds, draws=draws, options=options
-        )
+        margins.study_margins(runs, draws=draws)
     return 0
 
 
@@ -221,26 +206,17 @@ def collapse(
     Args:
       run: folder of the runs; runs/<config>-collapse by default
     """
-    settings.check()
-    place = settings.run_folder(run, "collapse")
-    with _many_runs(place, processes, engine, is_study=True) as options:
+    with _study("collapse", settings, run, processes, engine) as runs:
         from cloc_jax.paper import margins
 
-        margins.collapse(settings.config, place, seeds=engine.seeds, options=options)
+        margins.collapse(runs)
     return 0
 
 
 def tables(
     settings: Settings,
     run: Folder = "runs/tables",
-    only: Names = (),
-    data: Names = (),
-    methods: Names = (),
-    protocol: Literal["frozen", "partial", "whole"] = "whole",
-    root: Annotated[Sequence[str], Written("DATASET=DIR")] = (),
-    set: Annotated[Sequence[str], Written("DATASET:SETTING=VALUE")] = (),
-    margin: Margins = (1.0,),
-    folds: str = "all",
+    asked: TableFlags = ALL_TABLES,
     dry_run: bool = False,
     from_: Folder = "",
     processes: Processes = ALONE,
@@ -250,19 +226,6 @@ def tables(
 
     Args:
       run: folder of all runs, of summaries/ and of tables.md
-      only: some of comparison, controllability, bias, ablations, backbones, classes,
-        time; all by default
-      data: datasets, by the names of configs/, such as koa,idrid; the paper's six by
-        default
-      methods: such as cloc,ce; the paper's nine and ce by default
-      protocol: a frozen encoder; one trained from layer4 on, on kept views; or the
-        whole network, as in the paper
-      root: where a dataset lies; repeat the flag for several
-      set: a setting of one dataset, such as 'koa:data.size=(72,120)', or of one method
-        on it (koa/dino:…); repeat the flag for several
-      margin: at which critical margins are fixed when controlled; of several,
-        validation data choose one
-      folds: of adience and hid: all, or such as 0,3
       dry_run: only say which runs there are, and which are finished
       from_: train nothing; make the page in --run from the summaries in this folder
     """
@@ -273,18 +236,7 @@ def tables(
         summaries = table_summaries.read_summaries(pathlib.Path(from_))
         paper_tables.write_page(summaries, pathlib.Path(run))
         return 0
-    plans = paper_tables.plan(
-        settings,
-        only=only,
-        data=data,
-        methods=methods,
-        roots=root,
-        changes=set,
-        protocol=protocol,
-        seeds=engine.seeds,
-        folds=folds,
-        margins=margin,
-    )
+    plans = paper_tables.plan(settings, asked, engine.seeds)
     place = pathlib.Path(run)
     if dry_run:
         table_rows.dry_run(plans, place)
@@ -317,18 +269,31 @@ def claims(run: Folder = "runs", to: File = "claims.md") -> int:
 
 
 @contextlib.contextmanager
+def _study(
+    name: str, settings: Settings, run: str, processes: Processes, engine: Engine
+) -> "Iterator[Runs]":
+    """A job of many runs that then looks at them, with JAX."""
+    settings.check()
+    place = settings.run_folder(run, name)
+    with _many_runs(place, processes, engine) as options:
+        if not options.is_in_process:
+            environment.set_up_libraries(is_joint=False)
+        from cloc_jax.paper.studies import Runs
+
+        yield Runs(settings.config, place, engine.seeds, options)
+
+
+@contextlib.contextmanager
 def _many_runs(
-    place: pathlib.Path, processes: Processes, engine: Engine, *, is_study: bool = False
+    place: pathlib.Path, processes: Processes, engine: Engine
 ) -> "Iterator[Options]":
     """A job of many runs in one folder: how to train them; who stops it learns how to
-    go on. A study then looks at its runs, with JAX."""
+    go on."""
     options = engine.options(processes)
     if options.is_in_process:
         processes.start()
     else:
         errors.raise_interrupts()
-        if is_study:
-            environment.set_up_libraries(is_joint=False)
     again = f"stopped; the work in {place} goes on with the same command."
     try:
         yield options

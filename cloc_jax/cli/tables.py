@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cloc_jax.cli.command_line import Settings, value_of
+from cloc_jax.cli.command_line import Settings, TableFlags, value_of
 from cloc_jax.config import CONFIGS
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.paper import table_rows, table_summaries, tables_page
@@ -24,35 +24,25 @@ PROTOCOLS = {
 }
 
 
-def plan(
-    settings: Settings,
-    *,
-    only: Sequence[str],
-    data: Sequence[str],
-    methods: Sequence[str],
-    roots: Sequence[str],
-    changes: Sequence[str],
-    protocol: str,
-    **more: Any,
-) -> list[Plan]:
+def plan(settings: Settings, asked: TableFlags, seeds: int) -> list[Plan]:
     """The runs that the command asks for; how to get datasets not here."""
     for flag, given, known in (
-        ("--only", only, list(table_rows.TABLES)),
-        ("--data", data, DATASETS),
-        ("--methods", methods, table_summaries.METHODS),
+        ("--only", asked.only, list(table_rows.TABLES)),
+        ("--data", asked.data, DATASETS),
+        ("--methods", asked.methods, table_summaries.METHODS),
     ):
         if unknown := [name for name in given if name not in known]:
             raise ValueError(
                 f"{flag} names {', '.join(unknown)}; give some of {', '.join(known)} "
                 "with commas between them."
             )
-    data, methods = data or PAPERS, methods or table_summaries.COMPARED
-    places = [text.replace("=", ":data.root=", 1) for text in roots]
-    asked = _changes([*changes, *places], data, methods)
+    data, methods = asked.data or PAPERS, asked.methods or table_summaries.COMPARED
+    places = [text.replace("=", ":data.root=", 1) for text in asked.root]
+    changes = _changes([*asked.set, *places], data, methods)
     configs = {}
     for name in data:
-        words = [f"--config.{key}={value}" for key, value in asked[name].items()]
-        config = dataset_config(settings, name, protocol, words)
+        words = [f"--config.{key}={value}" for key, value in changes[name].items()]
+        config = dataset_config(settings, name, asked.protocol, words)
         root = config.data.root
         if root and not pathlib.Path(root).exists():
             raise ValueError(f"--root={name}={root}: there is no such folder.")
@@ -60,9 +50,15 @@ def plan(
             configs[name] = config
         else:
             print(how_to_get(name))
-    only = only or list(table_rows.TABLES)
     return table_rows.plan(
-        configs, only=only, methods=methods, given=asked, protocol=protocol, **more
+        configs,
+        only=asked.only or list(table_rows.TABLES),
+        methods=methods,
+        given=changes,
+        protocol=asked.protocol,
+        seeds=seeds,
+        folds=asked.folds,
+        margins=asked.margin,
     )
 
 

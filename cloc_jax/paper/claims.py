@@ -23,7 +23,6 @@ from cloc_jax.scoring.intervals import Interval
 # How a page begins, by which it is known when it is written again.
 BEGIN = "# Claims\n\nWritten by `python launch.py claims`"
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not shown"
-HEAD = ["Data", "Seeds", "Tried", "Found", "Verdict", "Command"]
 
 
 # --- verdicts ---
@@ -201,7 +200,8 @@ class Row(NamedTuple):
     """A row of a claim's table."""
 
     evidence: Evidence
-    data: str
+    dataset: str
+    about: table_summaries.About | Study  # the encoder, and what of it was trained
     seeds: int
     commands: tuple[str, ...]
 
@@ -235,16 +235,14 @@ def _rows_of_studies(path: pathlib.Path) -> Iterator[Row]:
     kind: Any = studies.KeptStudies if path.name == studies.KEPT else studies.Study
     found = files.read_dataclass(kind, path, remedy=studies.REMEDY)
     for study in getattr(found, "studies", (found,)):
-        data = _data(study.dataset, study)
         for evidence in study.evidence:
-            yield Row(evidence, data, study.seeds, (study.command,))
+            yield Row(evidence, study.dataset, study, study.seeds, (study.command,))
 
 
 def _rows_of_tables(summary: TableSummary) -> Iterator[Row]:
     seeds = max(len({r.seed for r in one.runs}) for one in summary.settings.values())
-    data = _data(summary.dataset, summary.about)
     for evidence in of_tables(summary):
-        yield Row(evidence, data, seeds, summary.commands)
+        yield Row(evidence, summary.dataset, summary.about, seeds, summary.commands)
 
 
 def _check_target(target: pathlib.Path) -> None:
@@ -258,37 +256,13 @@ def _check_target(target: pathlib.Path) -> None:
 
 
 def _page(rows: Sequence[Row]) -> str:
-    lines = [
-        f"{BEGIN} from the studies' JSON files; every figure is theirs.",
-        "",
-        f'Verdicts: "{HOLDS}" where the 95% interval (or p <= 0.05) lies on the '
-        f'claimed side, "{FAILS}" where on the other, "{OPEN}" where it holds both.',
-        "",
-    ]
-    commands = dict.fromkeys(command for row in rows for command in row.commands)
-    numbers = {command: n for n, command in enumerate(commands, 1)}
-    for claim, text in published.CLAIMS.items():
-        lines += [f"## {text['said']}", "", f"Paper: {text['where']}.", ""]
-        table = [HEAD, ["---"] * len(HEAD)]
-        for evidence, data, seeds, made_by in rows:
-            if evidence.claim == claim:
-                by = ", ".join(f"[{numbers[command]}]" for command in made_by)
-                cells = (evidence.tried, evidence.found, evidence.verdict)
-                table.append([data, str(seeds), *cells, by])
-        lines += (
-            map(table_summaries.piped, table) if len(table) > 2 else ["Not tested."]
-        )
-        lines.append("")
-    lines += ["## Commands", ""]
-    lines += [f"{n}. `{text}`" for text, n in numbers.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _data(dataset: str, about: table_summaries.About | Study) -> str:
-    """Which images, and which encoder with what of it trained."""
-    size = "x".join(map(str, about.size))
-    encoder = f"frozen {about.encoder}"
-    if not about.is_frozen:
-        start = about.trainable_from
-        encoder = f"{about.encoder} trained {f'from {start} on' if start else 'whole'}"
-    return f"{dataset}, {size}, {encoder}"
+    return table_summaries.page(
+        "claims",
+        begin=BEGIN,
+        holds=HOLDS,
+        fails=FAILS,
+        open=OPEN,
+        claims=published.CLAIMS,
+        rows=rows,
+        commands=list(dict.fromkeys(text for row in rows for text in row.commands)),
+    )

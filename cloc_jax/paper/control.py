@@ -16,14 +16,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cloc_jax.paper import claims, studies
-from cloc_jax.paper.studies import Evidence, Study
+from cloc_jax.paper.studies import Evidence, Runs, Study
 from cloc_jax.report.figures import studies as pictures
 from cloc_jax.report.view import View
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import decisions, intervals, metrics
 from cloc_jax.scoring.decisions import Graded
-from cloc_jax.sweeps.executors import Options
-from cloc_jax.sweeps.sweep import LOCAL, Setting
+from cloc_jax.sweeps.sweep import Setting
 from cloc_jax.training.assembly import build_dataset
 
 LEARNED, ENTROPY = "learned", "cross-entropy"
@@ -106,37 +105,35 @@ class Measured(NamedTuple):
 
 
 def control(
-    config: ConfigDict,
-    folder: pathlib.Path,
-    *,
-    boundaries: Sequence[str],
-    values: Sequence[float | int],
-    seeds: int,
-    options: Options = LOCAL,
+    runs: Runs, *, boundaries: Sequence[str], values: Sequence[float | int]
 ) -> ControlStudy:
     """Trains a run for each value and seed, and writes the control curve.
 
     Its other margins are those of the configuration. `boundaries` are those whose
-    margins are set to `values`; for the other arguments see `sweeps.sweep.sweep`.
+    margins are set to `values`.
     """
     if not values:
         raise ValueError(
             "--values is not given; give margins with commas between them, such as "
             "0.1,0.3,0.6."
         )
-    ranks = build_dataset(config).ranks
+    ranks = build_dataset(runs.config).ranks
     at = _boundary_index(boundaries, ranks)
-    settings = _settings(config, at, len(ranks) - 1, values)
-    plans = studies.train(config, settings, folder, seeds=seeds, options=options)
+    settings = _settings(runs.config, at, len(ranks) - 1, values)
+    plans = runs.train(settings)
     first = plans[LEARNED][0]
     measured = {
-        name: _measure([folder / plan.name for plan in own], at, ranks)
+        name: _measure([runs.folder / plan.name for plan in own], at, ranks)
         for name, own in plans.items()
     }
     study = _analyse(
-        measured, at, ranks, studies.about(first), is_biased=bool(config.data.relabel)
+        measured,
+        at,
+        ranks,
+        studies.about(first),
+        is_biased=bool(runs.config.data.relabel),
     )
-    studies.finish(folder, "control", study, first, pictures.control)
+    runs.finish("control", study, first, pictures.control)
     return study
 
 

@@ -28,12 +28,11 @@ from cloc_jax.data import drawn_knees
 from cloc_jax.data.source import KeptFeatures
 from cloc_jax.paper import studies
 from cloc_jax.paper.claims import FAILS, HOLDS, OPEN
-from cloc_jax.paper.studies import Evidence, Study
+from cloc_jax.paper.studies import Evidence, Runs, Study
 from cloc_jax.report.figures import studies as pictures
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import metrics
-from cloc_jax.sweeps.executors import Options
-from cloc_jax.sweeps.sweep import LOCAL, Setting
+from cloc_jax.sweeps.sweep import Setting
 from cloc_jax.training import assembly
 from cloc_jax.training.trained_run import TrainedRun
 
@@ -79,40 +78,34 @@ class CollapseStudy(Study):
     courses: dict[str, list[list[list[float]]]]
 
 
-def study_margins(
-    config: ConfigDict,
-    folder: pathlib.Path,
-    *,
-    seeds: int,
-    draws: int,
-    options: Options = LOCAL,
-) -> MarginStudy:
+def study_margins(runs: Runs, *, draws: int) -> MarginStudy:
     """Trains phase one many times and says which differences of margins are real.
 
     Every boundary that is learned takes part. `draws` permutations of the labels are
-    each trained with all seeds; for the other arguments see `sweeps.sweep.sweep`.
+    each trained with all seeds.
     """
-    if seeds < 2 or draws < LEAST_DRAWS:
+    if runs.seeds < 2 or draws < LEAST_DRAWS:
         raise ValueError(
-            f"--seeds is {seeds} and --draws is {draws}; a band needs 2 seeds or more, "
-            f"and a p-value of {SURE} at least {LEAST_DRAWS} permutations."
+            f"--seeds is {runs.seeds} and --draws is {draws}; a band needs 2 seeds or "
+            f"more, and a p-value of {SURE} at least {LEAST_DRAWS} permutations."
         )
-    ranks = assembly.build_dataset(config).ranks
-    names = metrics.boundary_names(ranks)
-    settings = _settings(draws, config.train.max_epochs)
-    plans = studies.train(config, settings, folder, seeds=seeds, options=options)
-    first, is_drawn = plans[LEARNED][0], config.data.name == "synthetic"
+    names = metrics.boundary_names(assembly.build_dataset(runs.config).ranks)
+    settings = _settings(draws, runs.config.train.max_epochs)
+    plans = runs.train(settings)
+    first, is_drawn = plans[LEARNED][0], runs.config.data.name == "synthetic"
     study = _analyse(
         {  # [run, epoch, boundary]
-            name: np.array([read_course(folder / plan.name, names) for plan in own])
+            name: np.array(
+                [read_course(runs.folder / plan.name, names) for plan in own]
+            )
             for name, own in plans.items()
         },
         names,
-        areas=neighbour_areas(first.config, RunFolder(folder / first.name)),
+        areas=neighbour_areas(first.config, RunFolder(runs.folder / first.name)),
         gaps=np.diff(drawn_knees.centres()) if is_drawn else np.zeros(0),
         about=studies.about(first),
     )
-    studies.finish(folder, "margins", study, first, pictures.margin_study)
+    runs.finish("margins", study, first, pictures.margin_study)
     return study
 
 
@@ -312,17 +305,15 @@ def probe_areas(
 # --- collapse ---
 
 
-def collapse(
-    config: ConfigDict, folder: pathlib.Path, *, seeds: int, options: Options = LOCAL
-) -> CollapseStudy:
+def collapse(runs: Runs) -> CollapseStudy:
     """Trains phase one with and without the precautions, and draws their margins."""
-    names = metrics.boundary_names(assembly.build_dataset(config).ranks)
-    settings = precautions(config.train.max_epochs)
-    plans = studies.train(config, settings, folder, seeds=seeds, options=options)
+    names = metrics.boundary_names(assembly.build_dataset(runs.config).ranks)
+    settings = precautions(runs.config.train.max_epochs)
+    plans = runs.train(settings)
     by_setting: dict[str, Any] = {}
     collapsed, rows = [], []
     for name, own in plans.items():
-        courses = [read_course(folder / plan.name, names) for plan in own]
+        courses = [read_course(runs.folder / plan.name, names) for plan in own]
         ends = np.array([course[-1] for course in courses])  # [run, boundary]
         collapsed.append(int((ends < COLLAPSED).any(1).sum()))
         by_setting[name] = courses
@@ -333,13 +324,13 @@ def collapse(
     first = next(iter(plans.values()))[0]
     kept, lost = collapsed[0], collapsed[-1]
     sentence = (
-        f"A margin fell below {COLLAPSED} in {kept} of {seeds} runs with all "
-        f"precautions, and in {lost} of {seeds} with none of them."
+        f"A margin fell below {COLLAPSED} in {kept} of {runs.seeds} runs with all "
+        f"precautions, and in {lost} of {runs.seeds} with none of them."
     )
     verdict = HOLDS if kept < lost else (FAILS if lost else OPEN)
     study = CollapseStudy(
         **studies.about(first),
-        seeds=seeds,
+        seeds=runs.seeds,
         boundaries=tuple(names),
         courses=by_setting,
         sentence=sentence,
@@ -347,7 +338,7 @@ def collapse(
         columns=("Setting", "Epochs", "Margins at the end", "Runs that collapsed"),
         rows=tuple(rows),
     )
-    studies.finish(folder, "collapse", study, first, pictures.collapse)
+    runs.finish("collapse", study, first, pictures.collapse)
     return study
 
 

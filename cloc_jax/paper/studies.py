@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloc_jax.runtime import files
 from cloc_jax.runtime.console import console
@@ -87,58 +87,58 @@ def about(first: "Plan") -> dict[str, Any]:
     }
 
 
-def train(
-    config: "ConfigDict",
-    settings: "Sequence[Setting]",
-    folder: pathlib.Path,
-    *,
-    seeds: int,
-    options: "Options",
-) -> "dict[str, list[Plan]]":
-    """Trains and scores the runs that are not finished; all of them by setting.
+class Runs(NamedTuple):
+    """The runs of a study: what they have in common, where they are, how they train."""
 
-    `config` is what they have in common, and of CLOC, as other methods have no margins.
-    """
-    from cloc_jax.sweeps import sweep
-    from cloc_jax.training import encoder
+    config: "ConfigDict"
+    folder: pathlib.Path
+    seeds: int
+    options: "Options"
 
-    if config.method.name != "cloc":
-        raise ValueError(
-            f"method.name is {config.method.name!r}, which has no margins; use cloc. "
-            "Any method can be steered by `launch.py decide`."
-        )
-    plans = sweep.plan_runs(config, settings, seeds=seeds)
-    sweep.train_runs(plans, folder, options)
-    by_setting: dict[str, list[Plan]] = {}
-    for one in plans:
-        if not RunFolder(folder / one.name).metrics.exists():
+    def train(self, settings: "Sequence[Setting]") -> "dict[str, list[Plan]]":
+        """Trains and scores the runs that are not finished; all of them by setting.
+
+        They are of CLOC, as other methods have no margins.
+        """
+        from cloc_jax.sweeps import sweep
+        from cloc_jax.training import encoder
+
+        if self.config.method.name != "cloc":
             raise ValueError(
-                f"the run {folder / one.name} did not finish, so the study has no "
-                "answer yet; what it printed above says why."
+                f"method.name is {self.config.method.name!r}, which has no margins; "
+                "use cloc. Any method can be steered by `launch.py decide`."
             )
-        # What the weights decide is filled in, as training did it.
-        own = one._replace(config=encoder.resolve(one.config))
-        by_setting.setdefault(one.setting, []).append(own)
-    return by_setting
+        plans = sweep.plan_runs(self.config, settings, seeds=self.seeds)
+        sweep.train_runs(plans, self.folder, self.options)
+        by_setting: dict[str, list[Plan]] = {}
+        for one in plans:
+            if not RunFolder(self.folder / one.name).metrics.exists():
+                raise ValueError(
+                    f"the run {self.folder / one.name} did not finish, so the study "
+                    "has no answer yet; what it printed above says why."
+                )
+            # What the weights decide is filled in, as training did it.
+            own = one._replace(config=encoder.resolve(one.config))
+            by_setting.setdefault(one.setting, []).append(own)
+        return by_setting
 
+    def finish(
+        self,
+        name: str,
+        study: Study,
+        first: "Plan",
+        draw: Callable[[pathlib.Path, Mapping[str, Any]], None],
+    ) -> None:
+        """Writes a study, its picture, and the report of its first run, which shows it.
 
-def finish(
-    folder: pathlib.Path,
-    name: str,
-    study: Study,
-    first: "Plan",
-    draw: Callable[[pathlib.Path, Mapping[str, Any]], None],
-) -> None:
-    """Writes a study, its picture, and the report of its first run, which shows it.
+        `name` is one of KINDS; `draw` takes the study as plain data.
+        """
+        from cloc_jax.report import evaluation
 
-    `name` is one of KINDS; `draw` takes the study as plain data.
-    """
-    from cloc_jax.report import evaluation
-
-    plain = files.to_plain(study)
-    draw(folder / f"{name}.png", plain)
-    files.write_sealed(folder / f"{name}.json", plain)
-    evaluation.evaluate(first.config, RunFolder(folder / first.name))
-    for text in (study.sentence, *study.notes):
-        console.print(text, soft_wrap=True)
-    console.print(f"written to {folder / f'{name}.json'}", soft_wrap=True)
+        plain = files.to_plain(study)
+        draw(self.folder / f"{name}.png", plain)
+        files.write_sealed(self.folder / f"{name}.json", plain)
+        evaluation.evaluate(first.config, RunFolder(self.folder / first.name))
+        for text in (study.sentence, *study.notes):
+            console.print(text, soft_wrap=True)
+        console.print(f"written to {self.folder / f'{name}.json'}", soft_wrap=True)

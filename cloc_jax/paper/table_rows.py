@@ -31,7 +31,7 @@ HUB = "timm/{}.tv_in1k"  # weights of other backbones
 RAISED, LOWERED = 0.6, 0.3
 QUOTED = "†"  # marks rows that the paper quotes from elsewhere
 HOURS = "hours per 100 epochs"
-SCORES = {"accuracy": "Accuracy", "mae": "MAE"}
+SCORES = ("accuracy", "mae")
 NOTHING = dict.fromkeys(SCORES)  # what the paper has of other data
 
 
@@ -53,15 +53,6 @@ class Row(NamedTuple):
     setting: str
     paper: Mapping[str, float | None]  # by score
     stage: str = FINAL
-
-
-class Table(NamedTuple):
-    """One of the paper's tables."""
-
-    title: str
-    about: str  # a sentence
-    columns: tuple[str, ...]  # a title per score of a row
-    rows: Callable[[Data], list[Row]]  # [] where it says nothing of such data
 
 
 # --- rows ---
@@ -170,50 +161,15 @@ def _time(data: Data) -> list[Row]:
     return rows
 
 
-_SCORED = tuple(SCORES.values())
-TABLES = {
-    "comparison": Table(
-        "Methods compared",
-        "Accuracy and mean absolute error on the test images.",
-        _SCORED,
-        _comparison,
-    ),
-    "controllability": Table(
-        "Controllability: learned against controlled margins",
-        "Share of the images of two neighbouring ranks that are mistaken for each "
-        "other, with learned margins and with those of critical boundaries fixed. The "
-        "paper does not say to which value it fixed them.",
-        ("Mistaken share, or accuracy",),
-        _controllability,
-    ),
-    "bias": Table(
-        "Robustness to biased training labels",
-        "Training labels are wrong at the critical boundary: 60% of the lower rank "
-        "called the upper one, 30% of the upper the lower. Test labels are right.",
-        _SCORED,
-        _bias,
-    ),
-    "ablations": Table(
-        "Ablations: margins and phases",
-        "All margins 1, one shared margin, or one of its own for each boundary; after "
-        "phase one and after both.",
-        _SCORED,
-        _ablations,
-    ),
-    "backbones": Table("Backbones", "CLOC on other encoders.", _SCORED, _backbones),
-    "classes": Table(
-        "Many classes",
-        "Mean absolute error, counted in classes.",
-        ("MAE in classes",),
-        _classes,
-    ),
-    "time": Table(
-        "Training time",
-        "Hours for 100 epochs of each stage, evaluation included. The paper's are of "
-        "an RTX 4090, so a difference says nothing about the method.",
-        ("Hours per 100 epochs",),
-        _time,
-    ),
+# [] where a table says nothing of such data; tables.md.jinja has their titles.
+TABLES: dict[str, Callable[[Data], list[Row]]] = {
+    "comparison": _comparison,
+    "controllability": _controllability,
+    "bias": _bias,
+    "ablations": _ablations,
+    "backbones": _backbones,
+    "classes": _classes,
+    "time": _time,
 }
 
 
@@ -321,7 +277,7 @@ def _settings(
             config.encoder.name,
             {"": name, BIASED: BIASED + name},
         )
-        rows = (row for table in only for row in TABLES[table].rows(data))
+        rows = (row for table in only for row in TABLES[table](data))
         names |= dict.fromkeys(row.setting for row in rows)
     return list(names)
 

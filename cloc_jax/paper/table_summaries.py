@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jinja2
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -140,7 +141,20 @@ def write_summaries(found: Iterable[TableSummary], folder: pathlib.Path) -> None
         files.write_sealed(path, files.to_plain(one))
 
 
-def piped(cells: Sequence[str]) -> str:
+def page(name: str, **values: Any) -> str:
+    """A page of Markdown, by the template of that name."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["piped"] = _piped
+    return environment.get_template(f"{name}.md.jinja").render(values)
+
+
+def _piped(cells: Sequence[str]) -> str:
     """A row of a table of Markdown."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -5,29 +5,21 @@ The interval of a difference holds other seeds and other test images of ours (se
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cloc_jax.paper import published, table_rows
-from cloc_jax.paper.table_rows import HOURS, TABLES, Data, Row, Table
+from cloc_jax.paper.table_rows import HOURS, TABLES, Data, Row
 from cloc_jax.paper.table_summaries import (
     FINAL,
     PROTOCOLS,
     Setting,
     TableSummary,
-    piped,
+    page,
 )
 from cloc_jax.scoring import intervals, results
-
-INTERVALS = (
-    "Ours is the mean ± standard deviation over runs, n their number. Differences are "
-    "ours minus the paper's, with a 95% interval over other seeds and other test "
-    "images (Student's, by Welch and Satterthwaite's degrees of freedom; with folds "
-    "over these only, with one run over images only). The paper's number is taken as "
-    "exact. A difference in bold is one whose interval leaves out zero."
-)
 
 
 class Cell(NamedTuple):
@@ -41,55 +33,24 @@ class Cell(NamedTuple):
 
 def markdown(summaries: Sequence[TableSummary]) -> str:
     """The page as Markdown: every table that the summaries have runs of."""
-    lines = [
-        "# The paper's tables",
-        "",
-        f"Written by `python launch.py tables`. {INTERVALS}",
-        "",
-        f"{table_rows.QUOTED} {published.QUOTED['why']}.",
-        "",
-        "## Protocols",
-        "",
-        *_protocols(summaries),
-        "",
-    ]
-    for table in TABLES.values():
-        blocks = [line for one in summaries for line in _block(table, one)]
-        if blocks:
-            lines += [f"## {table.title}", "", table.about, "", *blocks]
-    unfinished = {k: v for one in summaries for k, v in one.unfinished.items()}
-    if unfinished:
-        lines += ["## Not finished", ""]
-        lines += [f"- `{name}`: {reason}" for name, reason in unfinished.items()]
-        lines.append("")
-    commands = dict.fromkeys(text for one in summaries for text in one.commands)
-    lines += ["## Commands", ""]
-    lines += [f"{n}. `{text}`" for n, text in enumerate(commands, 1)]
-    return "\n".join(lines) + "\n"
+    found = {
+        name: [_block(rows_of, one) for one in summaries]
+        for name, rows_of in TABLES.items()
+    }
+    commands = [text for one in summaries for text in one.commands]
+    return page(
+        "tables",
+        mark=table_rows.QUOTED,
+        published=published,
+        summaries=summaries,
+        title_of=_title,
+        blocks={name: list(filter(None, some)) for name, some in found.items()},
+        unfinished={k: v for one in summaries for k, v in one.unfinished.items()},
+        commands=list(dict.fromkeys(commands)),
+    )
 
 
 # --- what runs were ---
-
-
-def _protocols(summaries: Sequence[TableSummary]) -> list[str]:
-    """What the runs of each summary were, and the paper's on the same data."""
-    head = ["", "encoder", "image size", "validation images", "epochs per phase"]
-    table = [head, ["---"] * len(head)]
-    for summary in summaries:
-        about = summary.about
-        train, val = about.images["train"], about.images["val"]
-        held = "merged" if about.merge_val else f"{val:,}, {train:,} for training"
-        epochs = f"at most {about.max_epochs}"
-        size = "x".join(map(str, about.size))
-        table.append([_title(summary), about.encoder, size, held, epochs])
-        if paper := published.protocol(summary.dataset):
-            title = f"{published.title(summary.dataset)}, the paper"
-            size = "x".join(map(str, paper["size"]))
-            held = "merged" if paper.get("merges_val") else "not described"
-            row = [title, paper["encoder"], size, held, str(paper["max_epochs"])]
-            if row not in table:
-                table.append(row)
-    return [piped(row) for row in table]
 
 
 def _title(summary: TableSummary) -> str:
@@ -124,8 +85,10 @@ def _span(values: Sequence[int]) -> str:
 # --- tables ---
 
 
-def _block(table: Table, summary: TableSummary) -> list[str]:
-    """Lines of a table for one summary; [] where it has too few runs."""
+def _block(
+    rows_of: Callable[[Data], list[Row]], summary: TableSummary
+) -> dict[str, Any]:
+    """What the template shows of one summary; {} where it has too few runs."""
     data = Data(
         summary.dataset,
         summary.ranks,
@@ -133,17 +96,14 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
         summary.about.encoder,
         summary.controlled,
     )
-    rows = [row for row in table.rows(data) if row.setting in summary.settings]
+    rows = [row for row in rows_of(data) if row.setting in summary.settings]
     if len(rows) < 2:  # it compares nothing
-        return []
+        return {}
     has_paper = any(number is not None for row in rows for number in row.paper.values())
     # The paper's times are of another machine.
     has_differences = has_paper and HOURS not in rows[0].paper
     titles = ["paper"] * has_paper + ["ours", "n"] + ["difference"] * has_differences
-    head = [""]
-    for column in table.columns:
-        head += [f"{column}: {titles[0]}", *titles[1:]]
-    lines = [[*head, "our runs"], ["---"] * (len(head) + 1)]
+    lines = []
     for row in rows:
         cells = [row.title]
         for score, number in row.paper.items():
@@ -153,8 +113,8 @@ def _block(table: Table, summary: TableSummary) -> list[str]:
             cells += [_ours(ours, score), str(len(ours.values) or "")]
             cells += [_difference(ours)] * has_differences
         lines.append([*cells, _runs_of(summary, row)])
-    notes = [f"- {note}" for note in _notes(rows, summary)]
-    return [f"### {_title(summary)}", "", *map(piped, lines), "", *notes, ""]
+    shown = {"title": _title(summary), "titles": titles, "rows": lines}
+    return shown | {"notes": _notes(rows, summary)}
 
 
 def _notes(rows: Sequence[Row], summary: TableSummary) -> list[str]:

@@ -67,7 +67,8 @@ def write_report(folder: RunFolder, results: RunResults | None = None) -> pathli
         lstrip_blocks=True,
     )
     ways = views.percent, views.number, views.duration, views.interval
-    environment.filters |= {f.__name__: f for f in (*ways, views.unmet_margins)}
+    texts = views.unmet_margins, views.data_uri
+    environment.filters |= {f.__name__: f for f in (*ways, *texts)}
     style = f"{_text('uPlot.min.css')}\n{_text('page.css')}"
     own = "\n".join(_text(f"{name}.js") for name in PARTS)
     script = (

@@ -20,12 +20,12 @@ from PIL import Image
 from cloc_jax.runtime import files, run_folder
 from cloc_jax.runtime.files import Damaged
 from cloc_jax.runtime.run_folder import RunFolder
-from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions
+from cloc_jax.scoring import conformal_sets, decisions, predictions
 from cloc_jax.scoring import results as run_results
 from cloc_jax.scoring.conformal_sets import Fare
 from cloc_jax.scoring.decisions import Decision
 from cloc_jax.scoring.predictions import Predictions
-from cloc_jax.scoring.results import BoundaryRates, Intervals, RunResults, SplitScores
+from cloc_jax.scoring.results import Intervals, RunResults, SplitScores
 
 # What the page shows of a study.
 STUDY = {
@@ -37,7 +37,6 @@ STUDY = {
 }
 THUMBNAILS = "thumbnails.npz"  # written by `evaluation`
 NEAREST = 6  # images on each side of a boundary
-COLLAPSED = 0.02  # a margin below it asks for next to nothing
 DASH = "–"  # stands for a number that is not defined
 # Of the headline cards: score, title, how it is written.
 HEADLINES = (
@@ -94,32 +93,11 @@ FORMATS = {"percent": percent, "number": number}
 # --- parts of the page ---
 
 
-class Boundary(NamedTuple):
-    """A boundary between two ranks and its errors."""
-
-    name: str
-    low: str
-    high: str
-    is_critical: bool
-    rates: BoundaryRates
-    intervals: Mapping[str, Sequence[float] | None]  # of the rates
-
-
 class Picture(NamedTuple):
     """A picture as a data URI, and its width in CSS pixels."""
 
     uri: str
     width: int
-
-
-class Shown(NamedTuple):
-    """An image near a boundary with what was predicted."""
-
-    item: str
-    true: str
-    predicted: str
-    above: float  # the probability of all ranks above the boundary
-    uri: str  # of its thumbnail, "" without
 
 
 class View:
@@ -206,47 +184,24 @@ class View:
         count = self.scores.count
         return self.results.ranks[rank], counts[rank] / count, off / count
 
-    @functools.cached_property
-    def boundaries(self) -> list[Boundary]:
-        """All boundaries, low to high."""
-        ranks = self.results.ranks
-        return [
-            Boundary(
-                name,
-                ranks[h],
-                ranks[h + 1],
-                name in self.results.critical,
-                self.scores.boundaries[name],
-                self.intervals.boundaries[name],
-            )
-            for h, name in enumerate(metrics.boundary_names(ranks))
-        ]
-
-    @property
-    def critical(self) -> list[Boundary]:
-        """The boundaries that matter most to the user."""
-        return [boundary for boundary in self.boundaries if boundary.is_critical]
-
     # --- images and decisions ---
 
-    def nearest(self) -> list[tuple[str, dict[str, list[Shown]]]]:
+    def nearest(self) -> list[tuple[str, dict[str, list[tuple[int, float]]]]]:
         """By boundary that matters, the images for which both of its sides are about
-        as likely, those put on the right and on the wrong side apart."""
-        test, ranks = self.test, self.results.ranks
+        as likely, those put on the right and on the wrong side apart; with the
+        probability of all ranks above the boundary."""
+        test = self.test
         if test.probabilities is None:
             return []
         found = []
         for name, h in self.results.boundaries_that_matter.items():
             above = decisions.probability_above(test.probabilities, h)
-            sides: dict[str, list[Shown]] = {"right": [], "wrong": []}
+            sides: dict[str, list[tuple[int, float]]] = {"right": [], "wrong": []}
             for i in abs(above - 0.5).argsort(kind="stable").tolist():
-                true, predicted = int(test.true[i]), int(test.predicted[i])
-                side = sides["right" if (predicted > h) == (true > h) else "wrong"]
+                is_right = (test.predicted[i] > h) == (test.true[i] > h)
+                side = sides["right" if is_right else "wrong"]
                 if len(side) < NEAREST:
-                    item = test.items[i]
-                    uri = data_uri((self.thumbnails or {}).get(item), "jpeg")
-                    names = ranks[true], ranks[predicted]
-                    side.append(Shown(item, *names, float(above[i]), uri))
+                    side.append((i, float(above[i])))
             found.append((name, {side: rows for side, rows in sides.items() if rows}))
         return found
 
@@ -261,17 +216,6 @@ class View:
         overall, by_rank = conformal_sets.fare(low, high, self.test.true, len(ranks))
         sizes = sorted(Counter((high - low + 1).tolist()).items())
         return overall, list(zip(ranks, by_rank, strict=True)), sizes
-
-    # --- what was learned ---
-
-    def collapsed(self) -> list[str]:
-        """Boundaries whose margin training has all but removed."""
-        readout = self.results.readouts["margins"]
-        return [
-            name
-            for name, value in readout.values.items()
-            if readout.kinds.get(name) != "fixed" and value < COLLAPSED
-        ]
 
     # --- files ---
 

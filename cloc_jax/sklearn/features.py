@@ -36,6 +36,8 @@ EPOCH_STEPS = 20  # at least; rows of small data are repeated within an epoch
 SECTIONS = ("method", "head", "encoder", "optimizer", "train", "mesh", "data")
 
 
+# With an __init__ that sets the parameters, as scikit-learn wants it.
+@dataclasses.dataclass(eq=False, repr=False)
 class OrdinalClassifier(ClassifierMixin, BaseEstimator):
     """A method of this package on feature vectors, for classes that have an order.
 
@@ -65,32 +67,18 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
       n_iter_: epochs that were trained.
     """
 
-    def __init__(
-        self,
-        order: Sequence[Any] | None = None,
-        *,
-        method: str = "cloc",
-        margins: Any = "learn",
-        learning_rate: float = 3e-3,
-        batch_size: int = 32,
-        max_epochs: int = 100,
-        patience: int = 10,
-        validation_fraction: float = 0.1,
-        class_weight: Any = None,
-        settings: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ):
-        self.order = order
-        self.method = method
-        self.margins = margins
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.class_weight = class_weight
-        self.settings = settings
-        self.random_state = random_state
+    order: Sequence[Any] | None = None
+    _: dataclasses.KW_ONLY
+    method: str = "cloc"
+    margins: Any = "learn"
+    learning_rate: float = 3e-3
+    batch_size: int = 32
+    max_epochs: int = 100
+    patience: int = 10
+    validation_fraction: float = 0.1
+    class_weight: Any = None
+    settings: dict[str, Any] | None = None
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OrdinalClassifier":
         """Learns from features [row, feature] and the class of each row.

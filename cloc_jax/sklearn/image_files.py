@@ -1,5 +1,6 @@
 """Ordered classes from images, as a scikit-learn classifier that trains a run."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from cloc_jax.sklearn.features import (
 )
 
 
+# With an __init__ that sets the parameters, as scikit-learn wants it.
+@dataclasses.dataclass(eq=False, repr=False)
 class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
     """A run on images, as `python launch.py --config=configs/folder.py` trains it.
 
@@ -52,34 +55,19 @@ class ImageOrdinalClassifier(ClassifierMixin, BaseEstimator):
       run_: the folder of the run, which has to stay.
     """
 
-    def __init__(
-        self,
-        order: Sequence[Any] | None = None,
-        *,
-        run: str | os.PathLike | None = None,
-        method: str = "cloc",
-        encoder: str = "small",
-        weights: str = "",
-        frozen: bool = False,
-        size: tuple[int, int] | None = None,
-        channels: int = 3,
-        class_weight: Any = None,
-        settings: dict[str, Any] | None = None,
-        verbose: bool = False,
-        random_state: Any = None,
-    ):
-        self.order = order
-        self.run = run
-        self.method = method
-        self.encoder = encoder
-        self.weights = weights
-        self.frozen = frozen
-        self.size = size
-        self.channels = channels
-        self.class_weight = class_weight
-        self.settings = settings
-        self.verbose = verbose
-        self.random_state = random_state
+    order: Sequence[Any] | None = None
+    _: dataclasses.KW_ONLY
+    run: str | os.PathLike | None = None
+    method: str = "cloc"
+    encoder: str = "small"
+    weights: str = ""
+    frozen: bool = False
+    size: tuple[int, int] | None = None
+    channels: int = 3
+    class_weight: Any = None
+    settings: dict[str, Any] | None = None
+    verbose: bool = False
+    random_state: Any = None
 
     def fit(
         self, X: Sequence[Image], y: Any, sample_weight: Any = None

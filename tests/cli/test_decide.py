@@ -6,6 +6,7 @@ from finished_runs import change_results, finished_run
 from launching import launched, stand_ins
 
 from cloc_jax.cli import decide
+from cloc_jax.cli.command_line import DecisionFlags
 from cloc_jax.runtime import files
 from cloc_jax.scoring import conformal_sets, decisions, metrics, predictions
 from cloc_jax.scoring.decisions import Decision
@@ -42,7 +43,7 @@ def saved(run):
 
 
 def test_the_decision_is_fitted_on_validation_alone(run, capsys):
-    decision = decide.decide(run, boundaries=["1|2"], max_missed=[0.05])
+    decision = decide.decide(run, DecisionFlags(boundary=["1|2"], max_missed=[0.05]))
     assert saved(run) == decision
     val = read(run)["val"]
     temperature = decisions.fit_temperature(val.probabilities, val.true)
@@ -55,7 +56,10 @@ def test_the_decision_is_fitted_on_validation_alone(run, capsys):
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join(row for row in rows if ",test,4" not in row))
     change_results(run, files={path.name: files.sha256(path)})
-    assert decide.decide(run, boundaries=["1|2"], max_missed=[0.05]) == decision
+    assert (
+        decide.decide(run, DecisionFlags(boundary=["1|2"], max_missed=[0.05]))
+        == decision
+    )
     assert "kept as" not in capsys.readouterr().out  # the same decision again
     assert not (run.path / "decision-2.json").exists()
 
@@ -64,7 +68,7 @@ def test_a_damaged_picture_does_not_undo_a_decision(tmp_path, capsys):
     run = finished_run(tmp_path / "run")
     (run.path / "report.html").touch()
     flip(run.path / "confusion.png", 40)
-    decision = decide.decide(run, max_missed=[0.05])
+    decision = decide.decide(run, DecisionFlags(max_missed=[0.05]))
     assert decision == Decision.read(run.decision, run.read_metrics()["ranks"])
     said = capsys.readouterr().out
     assert "confusion.png is damaged: it is no picture" in said.replace("\n", " ")
@@ -72,7 +76,9 @@ def test_a_damaged_picture_does_not_undo_a_decision(tmp_path, capsys):
 
 
 def test_what_is_printed_is_what_happens_on_test(run, capsys):
-    decision = decide.decide(run, max_missed=[0.05])  # at the critical boundary
+    decision = decide.decide(
+        run, DecisionFlags(max_missed=[0.05])
+    )  # at the critical boundary
     out = capsys.readouterr().out
     test = read(run)["test"]
     labels = decision.apply(test.probabilities)
@@ -103,7 +109,7 @@ def test_what_is_printed_is_what_happens_on_test(run, capsys):
 
 
 def test_costs(run, capsys):
-    decision = decide.decide(run, costs=["1|2=5", "3|4=2:0.5"])
+    decision = decide.decide(run, DecisionFlags(cost=["1|2=5", "3|4=2:0.5"]))
     assert decision.costs == {"1|2": (5.0, 5.0), "3|4": (2.0, 0.5)}
     assert saved(run) == decision
     out = capsys.readouterr().out
@@ -121,7 +127,7 @@ def test_costs(run, capsys):
 
 def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path):
     run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
-    decision = decide.decide(run, max_missed=[0.05], guarantee=True)
+    decision = decide.decide(run, DecisionFlags(max_missed=[0.05], guarantee=True))
     assert decision.guarantee and saved(run) == decision
     found = read(run)
     val, held = found["val"], found["calibration"]
@@ -133,14 +139,14 @@ def test_a_guarantee_is_fitted_on_the_calibration_slice(tmp_path):
     assert (missed.sum() + 1) / (above.sum() + 1) <= 0.05
     assert (missed.sum() + 2) / (above.sum() + 1) > 0.05
     with pytest.raises(ValueError, match="at least 999 images above it"):
-        decide.decide(run, max_missed=[0.001], guarantee=True)
+        decide.decide(run, DecisionFlags(max_missed=[0.001], guarantee=True))
 
 
 def test_no_decision_is_lost(run, capsys):
-    first = decide.decide(run, max_missed=[0.05])
-    second = decide.decide(run, max_missed=[0.1])
+    first = decide.decide(run, DecisionFlags(max_missed=[0.05]))
+    second = decide.decide(run, DecisionFlags(max_missed=[0.1]))
     assert "kept as decision-2.json" in capsys.readouterr().out
-    third = decide.decide(run, costs=["1|2=3"])
+    third = decide.decide(run, DecisionFlags(cost=["1|2=3"]))
     names = ["decision-2.json", "decision-3.json", "decision.json"]
     for name, decision in zip(names, (first, second, third), strict=True):
         assert Decision.read(run.path / name, RANKS) == decision
@@ -154,16 +160,16 @@ def test_no_decision_is_lost(run, capsys):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"max_missed": [0.1], "costs": ["1|2=5"]}, "either --max-missed"),
-        ({"costs": ["1|2=5"], "boundaries": ["1|2"]}, "--boundary belongs to"),
-        ({"costs": ["1|2=5"], "guarantee": True}, "--guarantee belongs to"),
-        ({"costs": ["1|2=5"], "sets": "rps"}, "--sets=rps belongs to --coverage"),
+        ({"max_missed": [0.1], "cost": ["1|2=5"]}, "either --max-missed"),
+        ({"cost": ["1|2=5"], "boundary": ["1|2"]}, "--boundary belongs to"),
+        ({"cost": ["1|2=5"], "guarantee": True}, "--guarantee belongs to"),
+        ({"cost": ["1|2=5"], "sets": "rps"}, "--sets=rps belongs to --coverage"),
         ({"max_missed": [5.0]}, "may be missed is 5.0; give a number from 0"),
-        ({"max_missed": [0.1], "boundaries": ["1|3"]}, "names 1|3, and the run's"),
-        ({"costs": ["1|2"]}, "--cost='1|2' is not understood"),
-        ({"costs": ["1|2=-1:2"]}, "numbers above 0"),
-        ({"costs": ["1|2=5", "1|2=6"]}, "each boundary once"),
-        ({"costs": ["1|3=5"]}, "There are 0|1, 1|2, 2|3, 3|4"),
+        ({"max_missed": [0.1], "boundary": ["1|3"]}, "names 1|3, and the run's"),
+        ({"cost": ["1|2"]}, "--cost='1|2' is not understood"),
+        ({"cost": ["1|2=-1:2"]}, "numbers above 0"),
+        ({"cost": ["1|2=5", "1|2=6"]}, "each boundary once"),
+        ({"cost": ["1|3=5"]}, "There are 0|1, 1|2, 2|3, 3|4"),
         ({"coverage": 90.0}, "the coverage is 90; give the share of sets"),
         ({"coverage": 0.9}, "--config.data.calibration_fraction=0.1"),
         (
@@ -174,7 +180,7 @@ def test_no_decision_is_lost(run, capsys):
 )
 def test_mistakes_are_named(run, asked, message):
     with pytest.raises(ValueError) as caught:
-        decide.decide(run, **asked)
+        decide.decide(run, DecisionFlags(**asked))
     assert message in str(caught.value)
     assert not run.decision.exists()
 
@@ -182,22 +188,22 @@ def test_mistakes_are_named(run, asked, message):
 def test_runs_that_cannot_be_decided_on(tmp_path):
     silent = make_run(tmp_path / "silent", has_chances=False)
     with pytest.raises(ValueError, match="gives no probabilities"):
-        decide.decide(silent, max_missed=[0.05])
+        decide.decide(silent, DecisionFlags(max_missed=[0.05]))
     calm = make_run(tmp_path / "calm", critical=())
     with pytest.raises(
         ValueError, match="critical boundaries are none; give some of 0"
     ):
-        decide.decide(calm, max_missed=[0.05])
+        decide.decide(calm, DecisionFlags(max_missed=[0.05]))
     table = calm.path / predictions.NAME
     rows = table.read_text().splitlines(keepends=True)
     for cut in ("".join(rows)[:9999], "".join(rows[:99])):  # also between two rows
         table.write_text(cut)
         with pytest.raises(files.Damaged, match="predictions.csv is .*evaluate"):
-            decide.decide(calm, boundaries=["1|2"], max_missed=[0.05])
+            decide.decide(calm, DecisionFlags(boundary=["1|2"], max_missed=[0.05]))
     assert not calm.decision.exists()
     calm.metrics.unlink()
     with pytest.raises(FileNotFoundError, match="not finished"):
-        decide.decide(calm, max_missed=[0.05])
+        decide.decide(calm, DecisionFlags(max_missed=[0.05]))
 
 
 def test_launch_decides_without_jax(run, tmp_path):
@@ -210,24 +216,30 @@ def test_launch_decides_without_jax(run, tmp_path):
 
 
 def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
-    decision = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.2, 0.05])
+    decision = decide.decide(
+        run, DecisionFlags(boundary=["2|3", "0|1"], max_missed=[0.2, 0.05])
+    )
     assert decision.max_missed == {"0|1": 0.05, "2|3": 0.2} and saved(run) == decision
     for name, share in decision.max_missed.items():
-        alone = decide.decide(run, boundaries=[name], max_missed=[share])
+        alone = decide.decide(run, DecisionFlags(boundary=[name], max_missed=[share]))
         assert alone.thresholds[name] == decision.thresholds[name]
     out = capsys.readouterr().out
     assert "miss at most 5%" in out and "miss at most 20%" in out
-    both = decide.decide(run, boundaries=["2|3", "0|1"], max_missed=[0.1, 0.1])
+    both = decide.decide(
+        run, DecisionFlags(boundary=["2|3", "0|1"], max_missed=[0.1, 0.1])
+    )
     assert both.max_missed == {"0|1": 0.1, "2|3": 0.1}
     for boundaries in (["0|1"], [], ["0|1", "0|1"]):
         with pytest.raises(ValueError, match="given 2 times and --boundary"):
-            decide.decide(run, boundaries=boundaries, max_missed=[0.2, 0.05])
+            decide.decide(
+                run, DecisionFlags(boundary=boundaries, max_missed=[0.2, 0.05])
+            )
 
 
 @pytest.mark.parametrize("kind", ["greedy", "rps"])
 def test_prediction_sets_come_from_the_calibration_slice(tmp_path, capsys, kind):
     run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
-    decision = decide.decide(run, coverage=0.9, sets=kind)
+    decision = decide.decide(run, DecisionFlags(coverage=0.9, sets=kind))
     out = " ".join(capsys.readouterr().out.split())
     found = read(run)
     val, held, test = (found[name] for name in ("val", "calibration", "test"))
@@ -245,8 +257,8 @@ def test_prediction_sets_come_from_the_calibration_slice(tmp_path, capsys, kind)
 
 def test_a_decision_has_what_one_command_asks_for(tmp_path):
     run = make_run(tmp_path / "run", splits=("val", "test", "calibration"))
-    both = decide.decide(run, costs=["1|2=5"], coverage=0.8)
+    both = decide.decide(run, DecisionFlags(cost=["1|2=5"], coverage=0.8))
     assert both.thresholds is None and both.sets.coverage == 0.8
     run.decision.write_text("{}")  # a damaged one is kept beside it
-    assert decide.decide(run, max_missed=[0.05]).sets is None
+    assert decide.decide(run, DecisionFlags(max_missed=[0.05])).sets is None
     assert (run.path / "decision-2.json").read_text() == "{}"

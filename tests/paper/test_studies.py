@@ -8,6 +8,7 @@ from tiny_runs import clean
 from cloc_jax.config import default_config
 from cloc_jax.paper import claims, control, margins, published, studies
 from cloc_jax.runtime import files
+from cloc_jax.sweeps.sweep import LOCAL
 
 RANKS = ["0", "1", "2", "3"]
 NAMES = ["0|1", "1|2", "2|3"]
@@ -128,13 +129,13 @@ CONTROL = {"boundaries": ["1|2"], "values": [0.3]}
         (control.control, {}, CONTROL | {"boundaries": ["1|3"]}, "of 0.1, 1.2"),
         (control.control, {}, CONTROL | {"boundaries": []}, "not given"),
         (control.control, {"method__cloc__margins": "shared"}, CONTROL, "shared"),
-        (margins.study_margins, {}, {"seeds": 1, "draws": 20}, "at least 19 permut"),
+        (margins.study_margins, {}, {"draws": 18}, "at least 19 permut"),
         (margins.collapse, {"method__name": "ce"}, {}, "has no margins"),
     ],
 )
 def test_studies_refuse(tmp_path, study, changes, arguments, message):
     with pytest.raises(ValueError, match=message):
-        study(clean(**changes), tmp_path / "x", **{"seeds": 2} | arguments)
+        study(studies.Runs(clean(**changes), tmp_path / "x", 2, LOCAL), **arguments)
     assert not (tmp_path / "x").exists()
 
 
@@ -239,20 +240,21 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def frozen(**changes):
+def frozen(folder, seeds=1):
     settings = {"encoder__frozen": True, "head__projection": 6}
-    return clean(**settings, train__max_epochs=2, **changes)
+    config = clean(**settings, train__max_epochs=2)
+    return studies.Runs(config, folder, seeds, LOCAL)
 
 
 @pytest.mark.slow
 def test_control_from_runs_to_report_and_again(tmp_path, cache):
-    options = {"boundaries": ["1|2"], "values": [0.2], "seeds": 1}
-    study = control.control(frozen(), tmp_path / "c", **options)
+    asked = {"boundaries": ["1|2"], "values": [0.2]}
+    study = control.control(frozen(tmp_path / "c"), **asked)
     assert study.settings["margin=0.2"].margins["1|2"] == pytest.approx(0.2)
     assert (tmp_path / "c" / "control.png").stat().st_size > 10_000
     assert (tmp_path / "c" / "learned,seed=0" / "report.html").exists()
     made = {p: p.stat().st_mtime_ns for p in (tmp_path / "c").rglob("history.jsonl")}
-    again = control.control(frozen(), tmp_path / "c", **options)
+    again = control.control(frozen(tmp_path / "c"), **asked)
     assert again.settings == study.settings
     assert made == {p: p.stat().st_mtime_ns for p in made}  # nothing was trained again
     assert claims.write_claims(tmp_path, tmp_path / "claims.md") == 1
@@ -261,14 +263,14 @@ def test_control_from_runs_to_report_and_again(tmp_path, cache):
 @pytest.mark.slow
 def test_margins_and_collapse_from_runs_to_pictures(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(margins, "LEAST_DRAWS", 2)  # each trains two runs
-    study = margins.study_margins(frozen(), tmp_path / "m", seeds=2, draws=2)
+    study = margins.study_margins(frozen(tmp_path / "m", seeds=2), draws=2)
     settings = {"learned", "equal starts", "permuted"}
     assert set(study.courses) == settings
     assert np.shape(study.courses["permuted"]["mean"]) == (2, 4)
     assert len(study.pairs) == 6 and len(study.separability) == 4
     assert "true gaps" in " ".join(study.notes)
     assert (tmp_path / "m" / "margins.png").stat().st_size > 10_000
-    found = margins.collapse(frozen(), tmp_path / "k", seeds=1)
+    found = margins.collapse(frozen(tmp_path / "k"))
     assert len(found.courses["no early stop"][0]) == 2  # epochs
     low = np.array(found.courses["starts of 0.05 to 0.1"])
     assert low.shape == (1, 2, 4) and low.max() < 0.1

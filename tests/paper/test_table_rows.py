@@ -9,7 +9,7 @@ from launching import TINY, launched, run_code
 from paper_runs import write_run
 
 from cloc_jax.cli import tables
-from cloc_jax.cli.command_line import Settings
+from cloc_jax.cli.command_line import Settings, TableFlags
 from cloc_jax.data import datasets
 from cloc_jax.paper import table_summaries
 from cloc_jax.runtime import files, sharding
@@ -17,10 +17,9 @@ from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.training import assembly
 
 
-def plan(only, data=("synthetic",), methods=("cloc", "ce"), words=(), **options):
-    given = {"seeds": 2, "protocol": "whole", "roots": (), "changes": ()} | options
-    settings = Settings.read(list(words))
-    return tables.plan(settings, only=only, data=data, methods=methods, **given)
+def plan(only, data=("synthetic",), methods=("cloc", "ce"), words=(), seeds=2, **given):
+    asked = TableFlags(only, data, methods, **given)
+    return tables.plan(Settings.read(list(words)), asked, seeds)
 
 
 def settings(plans):
@@ -52,14 +51,14 @@ def test_each_table_trains_what_the_paper_compares():
     assert config["cloc shared"].method.cloc.margins == "shared"
     config = {p.setting: p.config for p in plan(["backbones"])}
     assert config["cloc on vgg16"].encoder.weights == "timm/vgg16.tv_in1k"
-    several = plan(["controllability"], margins=(0.5, 1.5))
+    several = plan(["controllability"], margin=(0.5, 1.5))
     assert settings(several)[1:] == ["cloc controlled 0.5", "cloc controlled 1.5"]
     assert not plan(["classes"])  # of CLAP2015 alone
 
 
 def test_datasets_with_folds_use_all_of_them(tmp_path):
     roots = [f"adience={miniatures.adience(tmp_path)}"]
-    given = {"roots": roots, "methods": ("cloc",), "seeds": 1}
+    given = {"root": roots, "methods": ("cloc",), "seeds": 1}
     plans = plan(["comparison"], ("adience",), **given)
     assert [one.config.data.fold for one in plans] == [0, 1, 2, 3, 4]
     one = plan(["comparison"], ("adience",), folds="2", **given)
@@ -97,7 +96,7 @@ def test_methods_with_views_of_their_own_are_known():
     [
         ({}, 1),
         ({"words": ["--config.method.rnc.augment=default"]}, 4),
-        ({"changes": ["synthetic/rnc:method.rnc.augment=default"]}, 4),
+        ({"set": ["synthetic/rnc:method.rnc.augment=default"]}, 4),
     ],
 )
 def test_kept_views_are_for_methods_that_augment_as_the_dataset_does(given, views):
@@ -113,7 +112,7 @@ def test_settings_of_all_of_one_dataset_and_of_one_method():
     plans = plan(
         ["comparison", "bias"],
         words=["--config.data.size=(24, 24)", "--config.train.sampling=balanced"],
-        changes=["synthetic:data.num_train=48", "synthetic/ce:train.patience=3"],
+        set=["synthetic:data.num_train=48", "synthetic/ce:train.patience=3"],
     )
     for one in plans:
         assert one.config.data.size == (24, 24)
@@ -128,11 +127,11 @@ def test_settings_of_all_of_one_dataset_and_of_one_method():
     [
         ({"only": ["x"]}, "--only names x; give some of"),
         ({"methods": ["magic"]}, "--methods names magic; give some of"),
-        ({"changes": ["koa:data.num_train=48"]}, "'koa:data.num_train=48' sets"),
-        ({"changes": ["synthetic:train.batch=8"]}, 'no field "batch"'),
-        ({"changes": ["synthetic/ce:train.batch=8"]}, "train.batch cannot be set"),
-        ({"roots": ["moon=x"]}, "'moon:data.root=x' sets nothing"),
-        ({"data": ["koa"], "roots": ["koa=none"]}, "there is no such folder"),
+        ({"set": ["koa:data.num_train=48"]}, "'koa:data.num_train=48' sets"),
+        ({"set": ["synthetic:train.batch=8"]}, 'no field "batch"'),
+        ({"set": ["synthetic/ce:train.batch=8"]}, "train.batch cannot be set"),
+        ({"root": ["moon=x"]}, "'moon:data.root=x' sets nothing"),
+        ({"data": ["koa"], "root": ["koa=none"]}, "there is no such folder"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(wrong, message, tmp_path, monkeypatch):
@@ -143,7 +142,7 @@ def test_what_cannot_be_planned_is_refused(wrong, message, tmp_path, monkeypatch
 
 def test_datasets_that_are_not_here_are_named(tmp_path, capsys):
     roots = [f"idrid={miniatures.idrid(tmp_path / 'idrid')}"]
-    plans = plan(["comparison"], ("idrid", "koa"), roots=roots)
+    plans = plan(["comparison"], ("idrid", "koa"), root=roots)
     assert {one.name.split(",")[0] for one in plans} == {"idrid"}
     said = capsys.readouterr().out
     assert "koa is not here: get it from" in said and "10.17632/56rmx5bjcr.1" in said

@@ -59,7 +59,7 @@ def test_folds_count_as_runs_and_one_run_has_an_interval_of_images():
 
 
 def test_many_classes_are_those_of_the_paper():
-    years = table_rows.TABLES["classes"].rows(
+    years = table_rows.TABLES["classes"](
         Data("clap2015", tuple(map(str, range(28))), (), "vgg16", {})
     )
     printed = {row.setting: row.paper["mae"] for row in years}
@@ -68,6 +68,6 @@ def test_many_classes_are_those_of_the_paper():
 
 def test_ranks_of_our_own_are_not_held_against_the_paper():
     merged = Data("koa", tuple("0123"), ("1|2",), "resnet50", {})  # two grades are one
-    found = table_rows.TABLES["controllability"].rows(merged)
+    found = table_rows.TABLES["controllability"](merged)
     assert len(found) == 8
     assert all(number is None for row in found for number in row.paper.values())

@@ -92,18 +92,12 @@ def kept(browser, capsys):
     """Runs the page's command, and compares all that both say."""
     words = shlex.split(browser.one(COMMAND).text)
     assert words[:3] == ["python", "launch.py", "decide"]
-    asked = command_line.parser(runs.decide).parse_args(words[3:])
-    folder = RunFolder(asked.run)
+    given = command_line.read_words(runs.decide, words[3:])
+    folder = RunFolder(given["run"])
     report = folder.path / html_page.NAME
     aside = report.rename(report.with_suffix(".aside"))  # not to write it each time
     capsys.readouterr()
-    decision = decide.decide(
-        folder,
-        boundaries=asked.boundary,
-        max_missed=asked.max_missed,
-        costs=asked.cost,
-        guarantee=asked.guarantee,
-    )
+    decision = decide.decide(folder, given["asked"])
     aside.rename(report)
     folder.decision.unlink()
     said, on_page = printed(capsys.readouterr().out), shown(browser)

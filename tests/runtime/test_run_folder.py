@@ -17,6 +17,7 @@ from PIL import Image
 from tiny_runs import of_folder
 
 from cloc_jax.cli import decide, main
+from cloc_jax.cli.command_line import DecisionFlags
 from cloc_jax.report import evaluation, html_page, view
 from cloc_jax.runtime import files
 from cloc_jax.runtime.run_folder import RunFolder, changed_images
@@ -258,7 +259,7 @@ def two_runs(tmp_path_factory):
             (folder / "array").write_text(name)
             files.seal_folder(folder, run.mark)
         run.write_stage("joint", {"seconds": 1.0})
-        decision = decide.decide(run, max_missed=[0.05])
+        decision = decide.decide(run, DecisionFlags(max_missed=[0.05]))
         run.write_decision(decision.to_json())
     return place
 

@@ -50,17 +50,21 @@ def _raised(study: Mapping[str, Any]) -> list[str]:
     return [name for name in study["settings"] if name not in (LEARNED, ENTROPY)]
 
 
-def _draw_line(axes: Axes, study, key: str, **look: Any) -> None:
-    """A metric against the margin, and the learned runs' as a dotted line."""
-    raised = _raised(study)
-    x = np.array([float(name.split("=")[1]) for name in raised])
-    order = np.argsort(x)
-    scores = [study["settings"][name]["scores"][key] for name in raised]
+def _means(study, names: Sequence[str], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """A score of settings, and how far the ends of its interval are: [end, setting]."""
+    scores = [study["settings"][name]["scores"][key] for name in names]
     mean = np.array([s["mean"] for s in scores], float)
     ends = np.array([s["interval"] for s in scores], float)
-    bars = np.abs(ends - mean[:, None]).T
-    axes.errorbar(x[order], mean[order], bars[:, order], capsize=3, linewidth=2, **look)
-    learned = study["settings"][LEARNED]["scores"][key]["mean"]
+    return mean, np.abs(ends - mean[:, None]).T
+
+
+def _draw_line(axes: Axes, study, key: str, **look: Any) -> None:
+    """A metric against the margin, and the learned runs' as a dotted line."""
+    values = {float(name.split("=")[1]): name for name in _raised(study)}
+    x = sorted(values)
+    mean, bars = _means(study, [values[value] for value in x], key)
+    axes.errorbar(x, mean, bars, capsize=3, linewidth=2, **look)
+    (learned,), _ = _means(study, [LEARNED], key)
     axes.axhline(learned, color=look["color"], linestyle=":", linewidth=1.4)
 
 
@@ -90,34 +94,21 @@ def _draw_trade(axes: Axes, study, boundary: str) -> None:
             marker=".",
             label=f"thresholds of {name}",
         )
-        scores = study["settings"][name]["scores"]
         axes.plot(
-            scores["accuracy"]["mean"],
-            scores[key]["mean"],
+            *(_means(study, [name], k)[0] for k in ("accuracy", key)),
             color=colour,
             marker="D",
             markersize=8,
             linestyle="none",
             label=f"{name}, as it is",
         )
-    for name in _raised(study):
-        scores = study["settings"][name]["scores"]
-        point = scores["accuracy"]["mean"], scores[key]["mean"]
-        bars = [
-            np.abs(np.array(scores[k]["interval"], float) - scores[k]["mean"])[:, None]
-            for k in ("accuracy", key)
-        ]
-        axes.errorbar(
-            *point, xerr=bars[0], yerr=bars[1], color=style.INK, marker="o", capsize=2
-        )
-        axes.annotate(
-            name.removeprefix("margin="),
-            point,
-            (5, 5),
-            textcoords="offset points",
-            fontsize=9,
-            parse_math=False,
-        )
+    raised = _raised(study)
+    (x, wide), (y, high) = (_means(study, raised, k) for k in ("accuracy", key))
+    look: dict[str, Any] = {"color": style.INK, "marker": "o", "linestyle": "none"}
+    axes.errorbar(x, y, high, wide, capsize=2, **look)
+    look = {"textcoords": "offset points", "fontsize": 9, "parse_math": False}
+    for name, *point in zip(raised, x, y, strict=True):
+        axes.annotate(name.removeprefix("margin="), tuple(point), (5, 5), **look)
     axes.set_ylabel(f"Missed, of those above {boundary}")
     _finish(axes, "Missed against accuracy  (black: margins set)", "Accuracy")
 
