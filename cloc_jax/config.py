@@ -12,12 +12,13 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict, config_dict
 
 from cloc_jax.runtime import environment, files, trackers
+from cloc_jax.runtime.run_folder import flatten
 
 # In an installation within the package, in the repository beside it.
 CONFIGS = next(
@@ -501,7 +502,7 @@ def saved_config(values: Mapping[str, Any]) -> ConfigDict:
     """The configuration that a config.json holds, typed as the schema; it is locked."""
     config = default_config()
     config.lock()
-    for name, value in _leaves("", values):
+    for name, value in flatten(values).items():
         *groups, field = name.split(".")
         part = config
         try:
@@ -612,7 +613,7 @@ def _check_unused_methods(config: ConfigDict, methods: Collection[str]) -> None:
 def _check_finite(config: ConfigDict) -> None:
     odd = [
         f"{name} is {value}"
-        for name, values in _leaves("", config.to_dict())
+        for name, values in flatten(config.to_dict()).items()
         for value in (values if isinstance(values, list | tuple) else [values])
         if isinstance(value, float) and not math.isfinite(value)
     ]
@@ -702,15 +703,6 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
 def _are_sides(pair: Sequence, *, least: int) -> bool:
     """Whether it is a height and a width."""
     return len(pair) == 2 and all(type(side) is int and side >= least for side in pair)
-
-
-def _leaves(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All values of nested settings with their dotted names."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(f"{prefix}{key}.", value)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def frozen_part(
