@@ -162,9 +162,12 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float32, reset=False)
         model, state, support = self._model(), self._state, self._support
         predictor = inference.compiled(model.graph, model.method.predict, model.mesh)
-        found = batches.Features(batches.given(X), model.mesh).over(
+        found = inference.over(
             functools.partial(predictor, state, support),
-            model.settings.eval_batch_size,
+            batches.given(X),
+            model.mesh,
+            batch_size=model.settings.eval_batch_size,
+            threads=model.settings.threads,
         )
         predictions.check_finite(
             jax.tree.leaves(found),

@@ -192,10 +192,6 @@ class StageFit:
         self._task, self._graph = task, graph
         self.stage, self.sampler = task.method.stages[index], task.samplers[index]
         settings, train = task.settings, task.splits["train"]
-        self._features = {
-            name: batches.in_memory(task.splits[name], task.mesh)
-            for name in ("train", "val")
-        }
         self.record: Record = {
             "stage": index,
             "step": 0,
@@ -213,8 +209,10 @@ class StageFit:
         self.step = self.record["step"]
         seed = (settings.seed, index)
         self._batches: batches.Streamed | batches.Gathered
-        if features := self._features["train"]:
-            self._batches = batches.Gathered(features, self.sampler, self.stage, seed)
+        if batches.fit_memory(train):
+            self._batches = batches.Gathered(
+                train, task.mesh, self.sampler, self.stage, seed
+            )
         else:
             streamed = pipeline.training_batches(
                 train,
@@ -318,17 +316,14 @@ class StageFit:
         return self._over(functools.partial(embedder, model), split)
 
     def _over(self, function: Callable, split: str) -> Any:
-        task, size = self._task, self._task.settings.eval_batch_size
-        between = functools.partial(task.callbacks.between_batches, self)
-        if features := self._features[split]:
-            return features.over(function, size, between)
+        task = self._task
         return inference.over(
             function,
             task.splits[split],
             task.mesh,
-            batch_size=size,
+            batch_size=task.settings.eval_batch_size,
             threads=task.settings.threads,
-            between=between,
+            between=functools.partial(task.callbacks.between_batches, self),
         )
 
     def _end_epoch(self, means: dict[str, float], scores: dict[str, Any]) -> Record:

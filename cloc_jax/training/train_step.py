@@ -58,7 +58,6 @@ class Program:
         stage: Stage,
         settings: Mapping[str, Any],
         mesh: Mesh,
-        *,
         steps_per_epoch: int,
         model: ModelState,
         batch: pipeline.Batch,
@@ -168,15 +167,7 @@ def program(
     )
     known = PROGRAMS.pop(key, None)
     if known is None:
-        known = Program(
-            graph,
-            stage,
-            settings,
-            mesh,
-            steps_per_epoch=steps_per_epoch,
-            model=model,
-            batch=batch,
-        )
+        known = Program(graph, stage, settings, mesh, steps_per_epoch, model, batch)
     PROGRAMS[key] = known  # the last one is the one used last
     while len(PROGRAMS) > MOST_PROGRAMS:
         del PROGRAMS[next(iter(PROGRAMS))]

@@ -23,7 +23,7 @@ from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import exported_model, inference, predictions
-from cloc_jax.training import assembly, batches, encoder, kept_features
+from cloc_jax.training import assembly, encoder, kept_features
 
 Outputs = dict[str, Array]  # fields of a Prediction
 Structure = tuple[nnx.GraphDef, ModelState]  # of a module, with arrays of its shapes
@@ -126,18 +126,14 @@ class TrainedRun:
         return encoder.build_trunk(self.config, self.mesh, self.folder)
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
-        size = batch_size or self.config.train.eval_batch_size
-        if features := batches.in_memory(source, self.mesh):
-            outputs = features.over(function, size)
-        else:
-            outputs = inference.over(
-                function,
-                source,
-                self.mesh,
-                batch_size=size,
-                threads=self.config.data.threads,
-                is_padded=bool(batch_size),
-            )
+        outputs = inference.over(
+            function,
+            source,
+            self.mesh,
+            batch_size=batch_size or self.config.train.eval_batch_size,
+            threads=self.config.data.threads,
+            is_padded=bool(batch_size),
+        )
         predictions.check_finite(
             jax.tree.leaves(outputs),
             source.ids,
