@@ -103,15 +103,18 @@ class Verdict(NamedTuple):
     improved: bool = False  # this epoch is the best so far
 
 
-class Stop(NamedTuple):
-    """A stop rule: `init` gives its state, `update` the verdict after each epoch.
+START: Mapping[str, Any] = {"best": None, "since": 0}  # the state of a stop rule
 
-    The state is plain data, as it is saved with the run. `update(state, epoch, scores)`
-    sees how many epochs are done, the metrics of the splits it reads (training data
-    without augmentation), and as "batches" the means of the epoch's scalars.
+
+class Stop(NamedTuple):
+    """A stop rule: `update` gives the verdict after each epoch.
+
+    Its state is plain data, as it is saved with the run, first START. `update(state,
+    epoch, scores)` sees how many epochs are done, the metrics of the splits it reads
+    (training data without augmentation), and as "batches" the means of the epoch's
+    scalars.
     """
 
-    init: Callable[[], dict[str, Any]]
     update: Callable[[Mapping[str, Any], int, Mapping[str, Mapping]], Verdict]
     max_epochs: int
     reads: tuple[str, ...] = ("val",)
@@ -236,9 +239,7 @@ def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Sto
             rule, reason = _cap(max_epochs)
         return Verdict({"best": best, "since": since}, rule, reason, improved)
 
-    return Stop(
-        _start, update, max_epochs, ("train", "val") if reads_train else ("val",)
-    )
+    return Stop(update, max_epochs, ("train", "val") if reads_train else ("val",))
 
 
 def after_epochs(max_epochs: int) -> Stop:
@@ -249,11 +250,7 @@ def after_epochs(max_epochs: int) -> Stop:
         rule, reason = _cap(max_epochs) if epoch >= max_epochs else ("", "")
         return Verdict(dict(state), rule, reason, improved=True)
 
-    return Stop(_start, update, max_epochs, reads=())
-
-
-def _start() -> dict[str, Any]:
-    return {"best": None, "since": 0}
+    return Stop(update, max_epochs, reads=())
 
 
 def _cap(max_epochs: int) -> tuple[str, str]:

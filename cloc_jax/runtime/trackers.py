@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cloc_jax.runtime import errors
+from cloc_jax.runtime.run_folder import RunFolder
 
 NAMES = ("tensorboard", "mlflow", "wandb")
 PROJECT = "cloc_jax"
@@ -25,9 +26,7 @@ MOST_LETTERS = 500  # of a parameter
 class About(NamedTuple):
     """What a tracker is told of a run."""
 
-    name: str
-    mark: str
-    folder: pathlib.Path  # of the run
+    folder: RunFolder
     settings: Mapping[str, Any]  # by dotted name
     first_step: int  # of the curves; what earlier processes wrote from it on is void
 
@@ -80,7 +79,7 @@ class TensorBoard(Tracker):
     """
 
     def __init__(self, about: About):
-        self._folder = about.folder / "tensorboard"
+        self._folder = about.folder.path / "tensorboard"
         self._first_step = about.first_step
         self._writer: Any = None
 
@@ -125,13 +124,15 @@ class MLflow(Tracker):
         self._client = client = mlflow.MlflowClient()
         known = client.get_experiment_by_name(PROJECT)
         place = known.experiment_id if known else client.create_experiment(PROJECT)
-        begun = client.search_runs([place], f"tags.mark = '{about.mark}'")
+        begun = client.search_runs([place], f"tags.mark = '{about.folder.mark}'")
         if begun:
             self._run = begun[0].info.run_id
             client.update_run(self._run, status="RUNNING")
             return
-        tags = {"mark": about.mark, "folder": str(about.folder.absolute())}
-        self._run = client.create_run(place, tags=tags, run_name=about.name).info.run_id
+        tags = {"mark": about.folder.mark, "folder": str(about.folder.path.absolute())}
+        self._run = client.create_run(
+            place, tags=tags, run_name=about.folder.path.name
+        ).info.run_id
         parameters = [
             self._entities.Param(name, str(value)[:MOST_LETTERS])
             for name, value in about.settings.items()
@@ -166,12 +167,12 @@ class WandB(Tracker):
         import wandb
 
         self._wandb = wandb
-        self._mark = about.mark
+        self._mark = about.folder.mark
         self._run = wandb.init(
             project=PROJECT,
-            id=about.mark,
-            name=about.name,
-            dir=str(about.folder),
+            id=about.folder.mark,
+            name=about.folder.path.name,
+            dir=str(about.folder.path),
             config=dict(about.settings),
             resume="allow",
             settings=wandb.Settings(silent=True),

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from cloc_jax.data import pipeline, samplers
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import Draw, Source
-from cloc_jax.methods import Context, Method, Support
+from cloc_jax.methods import Context, Method, Support, interface
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
@@ -196,7 +196,7 @@ class StageFit:
             "stage": index,
             "step": 0,
             "epoch": 0,  # epochs that are done and evaluated
-            "stop": self.stage.stop.init(),
+            "stop": dict(interface.START),
             "rule": "",  # the stop rule that fired
             "reason": "",
             "seconds": 0.0,
@@ -302,12 +302,10 @@ class StageFit:
 
     def _fit_support(self, model: ModelState) -> Support | None:
         """What the method needs besides a model to predict."""
+        labels = {name: source.labels for name, source in self._task.splits.items()}
+        embed = functools.partial(self._embed, model)
         return inference.fit_support(
-            self._task.method,
-            self._graph,
-            model,
-            functools.partial(self._embed, model),
-            {name: source.labels for name, source in self._task.splits.items()},
+            self._task.method, self._graph, model, embed, labels
         )
 
     def _embed(self, model: ModelState, split: str) -> np.ndarray:
@@ -369,10 +367,8 @@ class StageFit:
     def _entered(self, state: ModelState) -> ModelState:
         """The model that the stage before handed over, as this one asks for it."""
         task, index = self._task, self.record["stage"]
-        context = Context(
-            task.create,
-            self.sampler.steps_per_epoch * self.stage.stop.max_epochs,
-        )
+        num_steps = self.sampler.steps_per_epoch * self.stage.stop.max_epochs
+        context = Context(task.create, num_steps)
         # Far from the stages' own keys, which are folded in by their index.
         key = jax.random.key(task.settings.seed)
         rngs = nnx.Rngs(jax.random.fold_in(key, 1_000_000 + index))

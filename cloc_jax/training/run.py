@@ -72,13 +72,7 @@ def tracked(
     config: ConfigDict, folder: RunFolder, *, first_step: int = 0
 ) -> contextlib.AbstractContextManager[list[trackers.Tracker]]:
     """The trackers of a run, of one process only."""
-    about = trackers.About(
-        folder.path.name,
-        folder.mark,
-        folder.path,
-        flatten(config.to_dict()),
-        first_step,
-    )
+    about = trackers.About(folder, flatten(config.to_dict()), first_step)
     return trackers.tracked(config.log.to if processes.is_first() else (), about)
 
 

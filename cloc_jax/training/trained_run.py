@@ -104,10 +104,8 @@ class TrainedRun:
         `names` are for messages.
         """
         ids = names or [f"image {i}" for i in range(len(arrays))]
-        images = InMemory(arrays, ids)
-        return self.predict(
-            self.prepared(images, batch_size=batch_size), batch_size=batch_size
-        )
+        images = self.prepared(InMemory(arrays, ids), batch_size=batch_size)
+        return self.predict(images, batch_size=batch_size)
 
     def prepared(self, images: Source, *, batch_size: int) -> Source:
         """Images as the model takes them: themselves, or what frozen parts make."""
