@@ -232,9 +232,8 @@ def _load_listed(
     }
     weights = [items[index].weight for index in division.indices["train"]]
     if None not in weights:
-        sources["train"] = sources["train"].with_weights(
-            np.asarray(weights, np.float32)
-        )
+        own = np.asarray(weights, np.float32)
+        sources["train"] = sources["train"].replaced(weights=own)
     notes = [
         *notes_on_listing(listing, items, LAYOUTS[name].counts),
         *notes_on_images(made, wanted),

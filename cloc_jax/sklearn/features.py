@@ -182,7 +182,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, seed: int
     ) -> dict[str, Source]:
         """Training and validation rows, the latter stratified."""
-        whole = batches.given(X, labels).with_weights(weights)
+        whole = batches.given(X, labels).replaced(weights=weights)
         held = int(self.validation_fraction * len(labels))
         counts = np.bincount(labels)
         if held < np.count_nonzero(counts) or counts[counts > 0].min() < 2:
@@ -192,7 +192,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         )
         kept = None if weights is None else weights[train]
         return {
-            "train": batches.given(X[train], labels[train]).with_weights(kept),
+            "train": batches.given(X[train], labels[train]).replaced(weights=kept),
             "val": batches.given(X[val], labels[val]),
         }
 

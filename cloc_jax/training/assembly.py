@@ -139,8 +139,7 @@ def item_weights(
 
     None where all count alike.
 
-    "balanced" gives every rank that occurs the same sum of weights, and the weights a
-    mean of 1.
+    "balanced" gives all ranks that occur the same sum, and the weights a mean of 1.
     """
     if own is not None:
         check_takes_weights(config, method, "a weight for each image")
@@ -331,7 +330,7 @@ def _with_train(
     dataset: Dataset, labels: np.ndarray, weights: np.ndarray | None
 ) -> Dataset:
     """The dataset with other labels and weights of its training images."""
-    train = dataset.splits["train"].with_labels(labels).with_weights(weights)
+    train = dataset.splits["train"].replaced(labels=labels, weights=weights)
     return dataset._replace(splits=dataset.splits | {"train": train})
 
 

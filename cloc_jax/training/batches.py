@@ -124,7 +124,7 @@ def given(features: np.ndarray, labels: np.ndarray | None = None) -> KeptFeature
     """Feature vectors [row, feature] as a source; their labels count ranks from 0."""
     rows = InMemory(list(features), [str(i) for i in range(len(features))])
     known = rows.labels if labels is None else labels
-    return KeptFeatures(rows.with_labels(known), [features])
+    return KeptFeatures(rows.replaced(labels=known), [features])
 
 
 def fit_memory(source: Source) -> TypeGuard[KeptFeatures]:

@@ -331,10 +331,9 @@ class StageFit:
         verdict = self.stage.stop.update(self.record["stop"], epoch, seen)
         if verdict.improved:
             self.best = self._program.copy(self.carry.model)
+        boundaries = metrics.boundary_names(self._task.ranks)
         shares = {
-            name: dict(
-                zip(metrics.boundary_names(self._task.ranks), values, strict=True)
-            )
+            name: dict(zip(boundaries, values, strict=True))
             for name, values in train_step.shares(self.carry).items()
         }
         row = {

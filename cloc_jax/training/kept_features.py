@@ -3,8 +3,7 @@
 They are computed once and kept, by item, under a mark of all that decides them: the
 frozen weights and how they are applied, the preparation of the images, and the view
 (the clean image, or one of several augmented ones). Splits, labels and seeds are not
-among it, so folds, relabelled data and sweeps share one store. Several processes that
-see the same store share the work, whether they train together or not.
+among it: folds, relabelled data and sweeps share one store, and processes the work.
 """
 
 import functools
@@ -37,9 +36,8 @@ class FeatureStore:
     """Arrays by the item's name, on disk.
 
     A store is a folder of `<part>.npy` with `<part>.json`: the names of its rows and
-    the array's checksum. The list is written last, and whole or not at all: an array
-    without one is not part of the store. A part that is damaged is removed, and its
-    items count as not known, so that they are computed again.
+    the array's checksum. The list is written last and whole; an array without one does
+    not count. A damaged part is removed, and its items are computed again.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -195,9 +193,8 @@ def _fill(
 ) -> None:
     """Computes what is missing, in parts that are written one by one.
 
-    Other processes, such as the workers of a sweep, may be at the same store. Each
-    takes the parts in an order of its own and passes over what others have added
-    meanwhile, so that together they are faster.
+    Other processes may be at the same store. Each takes the parts in an order of its
+    own and passes over what others have added meanwhile.
     """
     marks = source.stamps
     missing = [i for i, mark in enumerate(marks) if mark not in store]

@@ -48,8 +48,7 @@ class Carry(NamedTuple):
 class Program:
     """The compiled functions of a stage.
 
-    `settings` of the optimizer are as `config.optimizer` has them. Shapes may stand for
-    the model's arrays and the batch.
+    `settings` are as `config.optimizer` has them. Shapes may stand for arrays.
     """
 
     def __init__(

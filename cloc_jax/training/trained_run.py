@@ -212,8 +212,7 @@ def _function(
             whole = checkpoint.evaluating(graph, _filled(like, weights, TRUNK))
             inputs = whole.before(images, None if until == encoder.FEATURES else until)
             inputs = inputs.astype(encoder.kept_dtype(config))
-            # In a run these are two programs: what one compiler pass makes of both
-            # together would round otherwise.
+            # Two programs in a run: one compiler pass over both would round otherwise.
             inputs = jax.lax.optimization_barrier(inputs)
         graph, like = model
         whole = checkpoint.evaluating(graph, _filled(like, weights))
@@ -228,8 +227,7 @@ def _named(
 ) -> dict[str, np.ndarray]:
     """The arrays of a state by name.
 
-    Random keys, of which evaluation uses none, and parts of the model that are not
-    `used` are left out.
+    Without random keys, which evaluation does not use, and parts that are not `used`.
     """
     return {
         prefix + name: np.asarray(leaf)
