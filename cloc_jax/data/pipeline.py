@@ -50,8 +50,7 @@ def training_batches(
         step, row = divmod(position, rows)
         row += part * rows
         items = sampler.batch(step)[row]
-        # Seeded by its place in the run, so that neither threads nor processes
-        # change an image.
+        # Seeded by its place in the run, whatever the threads and processes.
         rng = generator((*seed, step * sampler.batch_size + row))
         drawn = tuple(
             draw(int(item), rng) for item in np.atleast_1d(items) for draw in draws

@@ -1,7 +1,6 @@
 """Samplers: which items are in training batch number `step`.
 
-Batch `step` is a pure function of the seed and the step: nothing but a step number is
-needed to go on where a run stopped.
+Batch `step` is a pure function of the seed and the step, all that a resumed run needs.
 """
 
 import functools

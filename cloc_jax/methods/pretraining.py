@@ -2,8 +2,7 @@
 
 They differ in the contrast (`simclr`, `supcon`, `rnc`); methods/dino.py pretrains in
 its own way and shares the rest. Afterwards a linear probe on the frozen encoder, or
-full training, learns the ranks; unlike in the released codes its epoch is chosen on
-validation data.
+full training, learns the ranks; unlike in released codes validation picks the epoch.
 """
 
 import functools
@@ -166,8 +165,7 @@ def contrastive_method(
 ) -> interface.Method:
     """Pretraining by a contrast of two views of each image.
 
-    `contrast` takes features [batch, view, dim], labels, and by name where; `training`
-    has the arguments of `two_stages`.
+    `contrast` takes features [batch, view, dim], labels, where; `two_stages` the rest.
     """
 
     def loss(model, batch, rngs):

@@ -232,8 +232,7 @@ def train_runs(
 ) -> dict[str, str]:
     """Trains and scores the runs that are not finished; why some could not be, by name.
 
-    With `is_open` the folder may hold further runs than these, and it is no error that
-    none of these could be trained.
+    With `is_open` the folder may hold further runs, and all of these may fail.
     """
     executors.check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]

@@ -1,8 +1,7 @@
 """Pretrained weights: loading and converting them, and filling an encoder with them.
 
-`canonical` brings all files to torchvision's names, and writes into the metadata what
-no tensor shows but the result depends on: where the stride is, how pixels are scaled,
-the epsilon of batch norms.
+`canonical` brings all files to torchvision's names, and puts into the metadata what no
+tensor shows: where the stride is, how pixels are scaled, the epsilon of batch norms.
 """
 
 import pathlib

@@ -1,7 +1,6 @@
 """Files of weights as NumPy arrays by the file's own names.
 
-`read` knows a file by its content, not its ending. No pickle is ever executed, and
-nothing is unpacked to the disk.
+`read` goes by content, not by ending. It executes no pickle and unpacks to no disk.
 """
 
 import pathlib
