@@ -21,11 +21,6 @@ Batch = dict[str, Any]
 PREFETCH = 2  # batches on their way to the device while a step computes
 
 
-def generator(place: Sequence[int]) -> np.random.Generator:
-    """Random numbers for one place in a run: seed, stage, and number of the row."""
-    return np.random.default_rng(tuple(place))
-
-
 def training_batches(
     source: Source,
     sampler: Sampler,
@@ -51,7 +46,7 @@ def training_batches(
         row += part * rows
         items = sampler.batch(step)[row]
         # Seeded by its place in the run, whatever the threads and processes.
-        rng = generator((*seed, step * sampler.batch_size + row))
+        rng = np.random.default_rng((*seed, step * sampler.batch_size + row))
         drawn = tuple(
             draw(int(item), rng) for item in np.atleast_1d(items) for draw in draws
         )

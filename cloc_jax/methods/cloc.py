@@ -5,8 +5,7 @@ learned; phase two ("refine") the network alone, until validation stops improvin
 
 There is one positive margin for each boundary between neighbouring ranks: learnable,
 fixed at a value, or learnable above a floor; all boundaries may share one value. What a
-person writes (`method.cloc.margins`) becomes a list of `Margin`, and that list becomes
-the NNX module which the optimizer sees.
+person writes (`method.cloc.margins`) becomes a list of `Margin`, and that a module.
 """
 
 import functools

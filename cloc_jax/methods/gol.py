@@ -5,9 +5,8 @@ embeddings lie around learned reference points; the loss orders pairs of images 
 them, keeps ranks apart by a margin and draws each image to its point.
 
 Differences from the released code: the number of neighbours and the epoch are chosen on
-validation data, not on test data; pairs are drawn from a batch of any size, and one
-without a pair of equal ranks is fine; a linear projection makes embeddings signed,
-where the authors leave out the encoder's last ReLU.
+validation data, not on test data; pairs are drawn from any batch, even one without two
+of a rank; embeddings are signed by a projection, the authors' without a last ReLU.
 """
 
 import math

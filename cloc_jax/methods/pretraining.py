@@ -75,8 +75,7 @@ def two_stages(
     """Training of encoder and projection without a score, then of a linear head.
 
     The head stands on the frozen encoder ("probe"), or all are trained on ("full"). The
-    probe has its own optimizer, `full` the run's. `options` are further fields of the
-    first stage, or other values of these.
+    probe has its own optimizer, `full` the run's. `options` are of the first stage.
     """
     interface.check_choice(f"method.{name}.downstream", downstream, ("probe", "full"))
     optimizer, epochs = own_optimizer(pretrain, task.batch_size)

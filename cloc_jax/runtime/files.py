@@ -242,8 +242,7 @@ def from_plain(kind: type[T], plain: Any, name: str = "") -> T:
     Missing fields get their defaults; unknown ones are ignored: a file may hold more.
 
     Its fields are annotated with plain types, other dataclasses, `list[…]`, `tuple[…,
-    ...]`, `dict[str, …]` and unions with None of these. ValueError names the field
-    whose value is not as annotated.
+    ...]`, `dict[str, …]` and unions with None of these. ValueError names a wrong field.
     """
     given = _checked(plain, Mapping, "an object", name or kind.__name__)
     values = {}

@@ -1,8 +1,7 @@
 """Sweeps: one experiment with several settings and seeds, and one summary of them.
 
-Every run of a sweep is a run folder like any other. Runs that are finished are never
-repeated: the same command goes on where it was interrupted. The summary has means over
-seeds and folds, as JSON, CSV and a table.
+Every run of a sweep is a run folder like any other. The same command goes on where it
+was interrupted. The summary has means over seeds and folds: JSON, CSV and a table.
 """
 
 import contextlib

@@ -186,9 +186,8 @@ def fit_settings(config: ConfigDict) -> fit.Settings:
 def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Method:
     """The configured method for that many ranks, its losses spread over a mesh.
 
-    Margins of CLOC are numbers in the model's state, and only `init` and `readouts`
-    know them. All else is the very same functions for all margins, so that runs which
-    differ in them share what is compiled.
+    Only `init` and `readouts` know CLOC's margins, numbers in the model's state. All
+    else is the same functions: runs which differ in them share what is compiled.
     """
     sections = ("method", "head", "encoder", "train", "optimizer")
     make = methods.METHODS.get(config.method.name)

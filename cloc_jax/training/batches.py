@@ -106,7 +106,7 @@ class Gathered:
             return chosen
         for n, row in np.ndindex(*rows.shape[:2]):
             place = int(steps[n]) * self._sampler.batch_size + row
-            rng = pipeline.generator((*self._seed, place))
+            rng = np.random.default_rng((*self._seed, place))
             for picture in drawn:
                 chosen[n, row, picture] = rng.integers(count)
         return chosen

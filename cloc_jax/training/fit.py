@@ -2,8 +2,7 @@
 
 `fit` is a function of a method, data and plain settings. It knows no folder: what a
 caller keeps, prints or asks for while it trains is the business of its `Callbacks`.
-Batches are a function of the step number, so that a run which goes on from a checkpoint
-repeats an uninterrupted one to the bit.
+Batches follow from the step number: a resumed run repeats an unbroken one to the bit.
 """
 
 import dataclasses
@@ -303,15 +302,10 @@ class StageFit:
     def _fit_support(self, model: ModelState) -> Support | None:
         """What the method needs besides a model to predict."""
         labels = {name: source.labels for name, source in self._task.splits.items()}
-        embed = functools.partial(self._embed, model)
-        return inference.fit_support(
-            self._task.method, self._graph, model, embed, labels
-        )
-
-    def _embed(self, model: ModelState, split: str) -> np.ndarray:
-        task = self._task
-        embedder = inference.compiled(self._graph, task.method.embed, task.mesh)
-        return self._over(functools.partial(embedder, model), split)
+        method, mesh = self._task.method, self._task.mesh
+        embedder = inference.compiled(self._graph, method.embed, mesh)
+        embed = functools.partial(self._over, functools.partial(embedder, model))
+        return inference.fit_support(method, self._graph, model, embed, labels)
 
     def _over(self, function: Callable, split: str) -> Any:
         task = self._task

@@ -95,8 +95,7 @@ def canonical(
     What the metadata leave open is as in torchvision: the stride in the 3x3
     convolution, "imagenet_rgb". The result's metadata says what was taken.
 
-    Another architecture than the one wanted is an error; `preprocessing` goes before
-    what the file says.
+    Another architecture than the wanted one is an error; given `preprocessing` counts.
     """
     named = names.from_timm(tensors)
     for name, tensor in named.items():
