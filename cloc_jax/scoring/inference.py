@@ -16,10 +16,6 @@ from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 
 
-def nothing() -> None:
-    """What happens between two batches where nobody asks for anything."""
-
-
 # Runs of a sweep share their graph: compile once for all of them.
 @functools.lru_cache(maxsize=8)
 def compiled(graph: nnx.GraphDef, function: Callable, mesh: Mesh) -> Callable:
@@ -41,7 +37,7 @@ def over(
     *,
     batch_size: int,
     threads: int,
-    between: Callable[[], None] = nothing,
+    between: Callable[[], None] = lambda: None,
     is_padded: bool = False,
 ) -> Any:
     """`function` of all images of a source, in its order, as numpy arrays.

@@ -12,7 +12,7 @@ import json
 import pathlib
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -127,27 +127,14 @@ class Trunk:
         out = jax.eval_shape(self._apply, self.state, image)
         return out.size * out.dtype.itemsize
 
-    def over(
-        self,
-        source: Source,
-        *,
-        threads: int,
-        batch_size: int = BATCH,
-        between: Callable[[], None] = inference.nothing,
-    ) -> np.ndarray:
-        """The activations of every image of a source; `between` follows each batch.
+    def over(self, source: Source, **options: Any) -> np.ndarray:
+        """The activations of every image of a source; options are of `inference.over`.
 
         Of several processes each one computes them all.
         """
-        return inference.over(
-            functools.partial(self._apply, self._here),
-            source,
-            self._mesh,
-            batch_size=batch_size,
-            threads=threads,
-            between=between,
-            is_padded=True,  # always the same size, so that one program serves all
-        )
+        apply = functools.partial(self._apply, self._here)
+        # Always batches of the same size, so that one program serves all.
+        return inference.over(apply, source, self._mesh, is_padded=True, **options)
 
 
 def placed(state: ModelState, mesh: Mesh) -> ModelState:
@@ -216,6 +203,7 @@ def _fill(
                 continue
             rows = trunk.over(
                 Subset(source, rest),
+                batch_size=BATCH,
                 threads=threads,
                 between=lambda: advance(BATCH),  # the very last may have fewer
             )
