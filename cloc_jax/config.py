@@ -12,12 +12,13 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict, config_dict
 
 from cloc_jax.runtime import environment, files, trackers
+from cloc_jax.runtime.run_folder import flatten
 
 # In an installation within the package, in the repository beside it.
 CONFIGS = next(
@@ -71,8 +72,7 @@ def default_config() -> ConfigDict:
     # Height and width of a centre crop before resizing; None for the whole image.
     config.data.crop = config_dict.placeholder(tuple)
     config.data.equalize = False  # histogram equalisation after the crop
-    # Own images only: rank names from lowest to highest; () where they start with
-    # numbers.
+    # Own images only: rank names, lowest first; () where they start with numbers.
     config.data.order = ()
     # Own images only: a table that grades them, in place of a folder per rank.
     config.data.csv = ""
@@ -143,22 +143,19 @@ def default_config() -> ConfigDict:
     config.encoder.pooling = "fc"  # vgg16: fc for fc6 and fc7 (z has 4096), or average
     config.encoder.dtype = "float32"  # or bfloat16, to compute in; weights stay float32
     # Statistics of batch norm in training: global, of the whole batch, so that results
-    # do not depend on devices; device, of each device's share, which needs almost no
-    # communication but makes results depend on mesh.devices; or frozen, those of the
-    # weights.
+    # do not depend on devices; device, of each device's share, with almost no
+    # communication but results depend on mesh.devices; or frozen, the weights' own.
     config.encoder.batch_norm = "global"
     # These three belong to the weights and are filled in from them.
     config.encoder.stride = ""  # 3x3 or 1x1: where resnet50 strides
     config.encoder.epsilon = 0.0  # of batch norm
     config.encoder.preprocessing = ""  # imagenet_rgb, caffe_bgr or signed
-    # Keep the encoder as its weights are: its features are computed once, and training
-    # takes seconds.
+    # Keep the encoder as it is: features are computed once, and training takes seconds.
     config.encoder.frozen = False
     # Or keep the parts before this one: layer1 … layer4. Their output is computed once
     # too, unless images are augmented and views is 1.
     config.encoder.trainable_from = ""
-    # Views of each training image whose features are kept: the clean one, and from 2
-    # on augmented ones.
+    # Kept views of each training image: the clean one, and from 2 on augmented ones.
     config.encoder.views = 1
     # Of what is kept before a trainable part; float16 takes half the room of float32.
     # Features of a frozen encoder, which are small, are float32.
@@ -223,8 +220,7 @@ def default_config() -> ConfigDict:
     config.mesh.devices = 0
     # Two numbers with that product: copies of the large parameters, and the parts that
     # each is split into, which saves memory and costs communication. With 8 devices,
-    # (1, 8) splits over all, (2, 4) suits devices of which four talk fast; () for a
-    # copy on every device.
+    # (1, 8) splits over all, (2, 4) suits groups of four that talk fast; () copies all.
     config.mesh.shape = ()
 
     config.train = ConfigDict()
@@ -383,8 +379,7 @@ def _set_softmax_methods(methods: ConfigDict) -> None:
     clm = methods.clm = ConfigDict()
     clm.first = 0.0  # where the lowest threshold starts
     clm.gap = 2.0  # between thresholds at the start
-    # Of the thresholds; None for the same as the rest. Adam moves each by at most about
-    # this per step.
+    # Of the thresholds; about what Adam moves one per step at most; None: as the rest.
     clm.threshold_learning_rate = config_dict.placeholder(float)
 
     # Soft labels that follow a unimodal distribution.
@@ -425,8 +420,7 @@ def _stage(
     stage = ConfigDict()
     stage.name = optimizer
     stage.learning_rate = learning_rate
-    # Batch size that the rate is for: it is scaled linearly with train.batch_size; 0
-    # for any.
+    # Batch size of the rate, which is scaled linearly with train.batch_size; 0 for any.
     stage.rate_batch = 64
     stage.schedule = "cosine"
     stage.final_rate = 0.0
@@ -501,7 +495,7 @@ def saved_config(values: Mapping[str, Any]) -> ConfigDict:
     """The configuration that a config.json holds, typed as the schema; it is locked."""
     config = default_config()
     config.lock()
-    for name, value in _leaves("", values):
+    for name, value in flatten(values).items():
         *groups, field = name.split(".")
         part = config
         try:
@@ -612,7 +606,7 @@ def _check_unused_methods(config: ConfigDict, methods: Collection[str]) -> None:
 def _check_finite(config: ConfigDict) -> None:
     odd = [
         f"{name} is {value}"
-        for name, values in _leaves("", config.to_dict())
+        for name, values in flatten(config.to_dict()).items()
         for value in (values if isinstance(values, list | tuple) else [values])
         if isinstance(value, float) and not math.isfinite(value)
     ]
@@ -702,15 +696,6 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
 def _are_sides(pair: Sequence, *, least: int) -> bool:
     """Whether it is a height and a width."""
     return len(pair) == 2 and all(type(side) is int and side >= least for side in pair)
-
-
-def _leaves(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All values of nested settings with their dotted names."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(f"{prefix}{key}.", value)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def frozen_part(

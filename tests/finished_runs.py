@@ -124,7 +124,7 @@ def finished_run(
     table = folder.path / predictions.NAME
     predictions.write(table, found, ranks)
     digests = {predictions.NAME: files.sha256(table)}
-    folder.write_metrics(dataclasses.replace(results, files=digests).to_json())
+    folder.write(folder.metrics, dataclasses.replace(results, files=digests).to_json())
     for row in history(results, epochs):
         folder.append_history(row)
     if shown:
@@ -137,7 +137,7 @@ def finished_run(
 def change_results(folder, **changes):
     """Writes the results of a run again with other fields, and returns them."""
     results = dataclasses.replace(read_results(folder), **changes)
-    folder.write_metrics(results.to_json())
+    folder.write(folder.metrics, results.to_json())
     return results
 
 

@@ -70,7 +70,7 @@ def hostile_run(place, names=NAMES, change=str):
         config={"data": {"root": name(), "csv": name()}, "notes": name()},
     )
     decision = Decision(tuple(ranks), costs={boundaries[0]: (5.0, 1.0)})
-    folder.write_decision(decision.to_json())
+    folder.write(folder.decision, decision.to_json())
     study = {
         "sentence": name(),
         "boundary": [name()],

@@ -78,18 +78,15 @@ def _batch(config: ConfigDict, stage: methods.Stage, mesh: Mesh) -> dict[str, An
     rows = config.train.batch_size
     items = ITEMS_OF_TRIPLES if stage.sampler == "triples" else 1
     split = sharding.split_batch(mesh)
-    views = [
-        _placed(_image(config, rows, view.size), split)
-        for _ in range(items)
-        for view in stage.views
-    ]
+    views = [_image(config, rows, view.size) for view in stage.views] * items
     numbers = jax.ShapeDtypeStruct((rows,) if items == 1 else (rows, items), jnp.int32)
-    return {
-        "id": _placed(numbers, split),
+    batch = {
+        "id": numbers,
         "image": views[0] if len(views) == 1 else tuple(views),
-        "label": _placed(numbers, split),
-        "mask": _placed(jax.ShapeDtypeStruct((rows,), jnp.bool_), split),
+        "label": numbers,
+        "mask": jax.ShapeDtypeStruct((rows,), jnp.bool_),
     }
+    return jax.tree.map(lambda leaf: _placed(leaf, split), batch)
 
 
 def _image(config: ConfigDict, rows: int, size: Any) -> jax.ShapeDtypeStruct:

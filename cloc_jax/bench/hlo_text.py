@@ -43,8 +43,7 @@ def read_collectives(text: str) -> dict[str, dict[str, int]]:
 def count_launches(text: str) -> int:
     """Kernels, copies and communications that an optimized program starts.
 
-    Loops count by their rounds (once where the compiler does not know how many), and of
-    branches the one that starts most.
+    Loops count by their rounds (once where unknown), and of branches the longest one.
     """
     computations: dict[str, list[tuple[str, str]]] = {}
     entry = name = ""

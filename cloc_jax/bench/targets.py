@@ -1,8 +1,7 @@
 """Hardware to compile for, which need not be here: what it is and how much it holds.
 
 XLA's compilers need no device: libtpu compiles for any TPU slice, and the CUDA plugin
-for any GPU that is described to it. Nothing of JAX is imported before `set_up`, which
-has to come first.
+for any GPU that is described to it. `set_up` has to come before all imports of JAX.
 """
 
 import importlib.util

@@ -1,8 +1,7 @@
 """Throughput of CLOC's loss and of a configuration's training step.
 
-Both are on random numbers, with random weights; no dataset is read. Beside every time
-of the loss stands the floor: value and gradient of the sum of squared cosines, which
-any loss on cosine similarities has to pay.
+Both are on random numbers; no dataset is read. Beside every time of the loss stands the
+floor of any on cosines: value and gradient of the sum of their squares.
 """
 
 import functools

@@ -112,7 +112,7 @@ def _save(folder: folders.RunFolder, decision: Decision) -> None:
     is_there = folder.decision.exists()
     if is_there:
         shutil.copy2(folder.decision, kept)
-    folder.write_decision(decision.to_json())
+    folder.write(folder.decision, decision.to_json())
     if is_there and kept.read_bytes() == folder.decision.read_bytes():
         kept.unlink()
     elif is_there:

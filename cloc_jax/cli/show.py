@@ -8,7 +8,6 @@ import pathlib
 import numpy as np
 from ml_collections import ConfigDict
 
-from cloc_jax.data import pipeline
 from cloc_jax.data.datasets import Dataset
 from cloc_jax.data.source import Draw, augmented
 from cloc_jax.report.figures import style
@@ -80,7 +79,7 @@ def _rows(dataset: Dataset, draw: Draw | None, seed: int) -> list[Row]:
             continue
         for item in chosen[:each]:
             views = [
-                Picture(draw(item, pipeline.generator((seed, item, n))))
+                Picture(draw(item, np.random.default_rng((seed, item, n))))
                 for n in range(COLUMNS - 1)
             ]
             rows.append(Row(dataset.ranks[rank], [plain[item], *views]))

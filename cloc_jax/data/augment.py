@@ -161,9 +161,8 @@ def _recolour(
 ) -> np.ndarray:
     """Changes levels linearly: (level - mean) * contrast + mean + brightness.
 
-    The mean is that of the image's luminance, so contrast alone keeps an image as
-    bright as it was. Saturation and hue scale and turn the chroma plane of YIQ, which
-    is linear too and keeps luminance.
+    The mean is that of the luminance, so contrast alone keeps brightness. Saturation
+    and hue scale and turn the chroma plane of YIQ: it is linear and keeps luminance.
     """
     is_colour = image.shape[2] == 3
     is_level = brightness == 0.0 and contrast == 1.0

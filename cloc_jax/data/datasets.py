@@ -10,7 +10,7 @@ import numpy as np
 
 from cloc_jax.data import drawn_knees, label_noise, records, splits
 from cloc_jax.data.images import NetworkInput, uncropped
-from cloc_jax.data.layouts import official, rank_folders, tables
+from cloc_jax.data.layouts import official, tables
 from cloc_jax.data.layouts.listing import Item, Listing, count_of
 from cloc_jax.data.source import Source
 
@@ -38,23 +38,8 @@ class Layout(NamedTuple):
     folds: int = 0  # each of which is the test part once
 
 
-def scan_own(
-    root: str | pathlib.Path,
-    *,
-    csv: str,
-    columns: Mapping[str, str],
-    order: Sequence[str],
-    group_pattern: str,
-) -> Listing:
-    """Anyone's own images: one folder per rank, or graded in a table."""
-    how: dict[str, Any] = {"order": order, "group_pattern": group_pattern}
-    if csv:
-        return tables.scan(root, csv=csv, columns=columns, **how)
-    return rank_folders.scan(root, **how)
-
-
 LAYOUTS = {
-    "folder": Layout(scan_own),
+    "folder": Layout(tables.scan),
     "koa": Layout(
         official.scan_koa,
         "https://doi.org/10.17632/56rmx5bjcr.1",
@@ -251,9 +236,8 @@ def _load_listed(
     }
     weights = [items[index].weight for index in division.indices["train"]]
     if None not in weights:
-        sources["train"] = sources["train"].with_weights(
-            np.asarray(weights, np.float32)
-        )
+        own = np.asarray(weights, np.float32)
+        sources["train"] = sources["train"].replaced(weights=own)
     notes = [
         *notes_on_listing(listing, items, LAYOUTS[name].counts),
         *notes_on_images(made, wanted),

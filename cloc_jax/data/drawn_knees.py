@@ -184,8 +184,7 @@ class Knees(Source):
             rng = self._rng(_GRADING, index)
             quantiles[i] = rng.random()
             errors[i] = rng.standard_normal()
-        # Linear between (cumulative share, threshold) pairs: exact shares, and uniform
-        # within a grade.
+        # Linear between (cumulative share, threshold): exact, uniform within a grade.
         self.severities = np.interp(
             quantiles, np.cumsum((0.0, *SHARES)), (0.0, *THRESHOLDS, 1.0)
         )

@@ -96,8 +96,7 @@ class NetworkInput(NamedTuple):
     def shrink(self, image: np.ndarray) -> np.ndarray:
         """As little of an image as `prepare` needs for the same result.
 
-        The image itself where that would not make it much smaller, or where cropping
-        or equalising comes before resizing.
+        The image itself where little is gained, or cropping or equalising comes first.
         """
         height, width = image.shape[:2]
         is_small = height * width <= 4 * self.size[0] * self.size[1]
@@ -180,11 +179,9 @@ def _not_an_image(array: np.ndarray) -> ImageError:
 def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """The image with that height and width, itself where it has them.
 
-    A side that shrinks is averaged over areas, a side that grows is interpolated
-    linearly.
+    A side that shrinks is averaged over areas, one that grows interpolated linearly.
     """
-    # First whatever shrinks, then whatever grows: OpenCV's area interpolation is
-    # one only where both sides shrink.
+    # First what shrinks, then what grows: INTER_AREA needs both sides to shrink.
     smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
     for (rows, columns), interpolation in (
         (smaller, cv2.INTER_AREA),

@@ -1,8 +1,7 @@
 """What a look at all images of a dataset finds, as plain data.
 
 Near-identical images have nearly the same perceptual hash (imagehash's `phash`), which
-survives another size, file format, brightness or contrast, and not another photograph
-of the same thing.
+survives another size, format, brightness or contrast, but not another photograph.
 """
 
 import collections

@@ -50,4 +50,4 @@ def relabel(
         is_free[chosen] = False
         changed[chosen] = new
         changes[rule] = sorted(ids[i] for i in chosen)
-    return source.with_labels(changed), changes
+    return source.replaced(labels=changed), changes

@@ -15,15 +15,10 @@ import jax
 import numpy as np
 
 from cloc_jax.data.samplers import Sampler
-from cloc_jax.data.source import Draw, Source
+from cloc_jax.data.source import Draw, KeptFeatures, Source
 
 Batch = dict[str, Any]
 PREFETCH = 2  # batches on their way to the device while a step computes
-
-
-def generator(place: Sequence[int]) -> np.random.Generator:
-    """Random numbers for one place in a run: seed, stage, and number of the row."""
-    return np.random.default_rng(tuple(place))
 
 
 def training_batches(
@@ -50,9 +45,8 @@ def training_batches(
         step, row = divmod(position, rows)
         row += part * rows
         items = sampler.batch(step)[row]
-        # Seeded by its place in the run, so that neither threads nor processes
-        # change an image.
-        rng = generator((*seed, step * sampler.batch_size + row))
+        # Seeded by its place in the run, whatever the threads and processes.
+        rng = np.random.default_rng((*seed, step * sampler.batch_size + row))
         drawn = tuple(
             draw(int(item), rng) for item in np.atleast_1d(items) for draw in draws
         )
@@ -78,17 +72,27 @@ def evaluation_batches(
     rows = batch_size // parts
     num_batches = -(-len(source) // batch_size)
 
+    def gathered(start: int) -> Batch:
+        places = np.arange(start, start + rows)
+        items = np.minimum(places, len(source) - 1)
+        features = np.stack([source[item] for item in items.tolist()])
+        return _element(source, items, features, places < len(source))
+
     def element(position: int) -> Batch:
         batch, row = divmod(position, rows)
         position = batch * batch_size + part * rows + row
         item = min(position, len(source) - 1)
         return _element(source, item, source[item], position < len(source))
 
+    if isinstance(source, KeptFeatures):  # faster without threads
+        starts = range(part * rows, num_batches * batch_size, batch_size)
+        return (place(gathered(start)) for start in starts)
+
     batches = grain.MapDataset.range(num_batches * rows).map(element).batch(rows)
     return _on_device(batches, threads, place)
 
 
-def _element(source: Source, items: Any, image: Any, is_real: bool = True) -> Batch:
+def _element(source: Source, items: Any, image: Any, is_real: Any = True) -> Batch:
     element = {
         "id": np.asarray(items, np.int32),
         "image": image,

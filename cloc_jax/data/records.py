@@ -5,8 +5,7 @@
 The second mark is of what is stored of images, and of the name, size and times of
 change of every file. So other files are another preparation, and a run that reads an
 older one is not disturbed. Records are written into a folder that gets its name when
-all is done: whatever has the name is whole. The manifest has the digest of every file,
-computed while it was read.
+all is done: what has the name is whole. The manifest has the digests of all files.
 """
 
 import collections

@@ -1,7 +1,6 @@
 """Samplers: which items are in training batch number `step`.
 
-Batch `step` is a pure function of the seed and the step: nothing but a step number is
-needed to go on where a run stopped.
+Batch `step` is a pure function of the seed and the step, all that a resumed run needs.
 """
 
 import functools
@@ -151,7 +150,7 @@ class Shuffled(Sampler):
         return order.reshape(self.steps_per_epoch, self.batch_size)
 
 
-class Triples(Sampler):
+class Triples(Shuffled):
     """Rows of three items: a lower reference, an upper reference and a query.
 
     Every item is the lower reference once per epoch. The upper one is two ranks above
@@ -166,12 +165,9 @@ class Triples(Sampler):
     def __init__(
         self, labels: np.ndarray, batch_size: int, *, seed: Sequence[int] = (0,)
     ):
-        self._labels = np.asarray(labels)
         # Items are shuffled as if labels did not matter; their partners are drawn.
-        self._lower = Shuffled(len(self._labels), batch_size, seed=(*seed, 0))
-        self.batch_size = batch_size
-        self.steps_per_epoch = self._lower.steps_per_epoch
-        self.left_out = self._lower.left_out
+        super().__init__(len(labels), batch_size, seed=(*seed, 0))
+        self._labels = np.asarray(labels)
         self._seed, self._present = tuple(seed), np.unique(self._labels)
         self._items = {r: np.flatnonzero(self._labels == r) for r in self._present}
         # The pipeline asks for a batch once for each of its rows.
@@ -182,8 +178,8 @@ class Triples(Sampler):
         return self._drawn(step)
 
     def _triples(self, step: int) -> np.ndarray:
-        rng = np.random.default_rng((*self._seed, 1, step))
-        return np.array([self._triple(int(i), rng) for i in self._lower.batch(step)])
+        rng, lower = np.random.default_rng((*self._seed, 1, step)), super().batch(step)
+        return np.array([self._triple(int(i), rng) for i in lower])
 
     def _triple(self, lower: int, rng: np.random.Generator) -> tuple[int, int, int]:
         low = self._labels[lower]

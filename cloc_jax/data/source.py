@@ -47,16 +47,10 @@ class Source(Protocol):
         """The images as they come, before they are prepared."""
         return self
 
-    def with_labels(self, labels: np.ndarray) -> "Source":
-        """The same items with other labels."""
+    def replaced(self, **fields: np.ndarray | None) -> "Source":
+        """The same items with other labels or weights."""
         other = copy.copy(self)
-        other.labels = labels
-        return other
-
-    def with_weights(self, weights: np.ndarray | None) -> "Source":
-        """The same items with other weights."""
-        other = copy.copy(self)
-        other.weights = weights
+        vars(other).update(fields)
         return other
 
 

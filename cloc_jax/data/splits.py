@@ -1,7 +1,6 @@
 """From a listing to the indices of train, val and test, and calibration if asked for.
 
-Shipped splits are used as they are, and what is missing is carved from train by rank,
-with patients kept whole.
+Shipped splits are kept; missing ones are carved from train by rank, patients whole.
 """
 
 import collections
@@ -164,8 +163,7 @@ def _carve(
     split_of = dict.fromkeys(ranks_of, "train")
     for stratum in strata.values():
         counts = _share(len(stratum), fractions)
-        # Test from the front and others from the back: the size of one does not move
-        # the other when files are added.
+        # Test from the front, others from the back: more of one does not move another.
         for split, count in counts.items():
             if count:
                 part = stratum[:count] if split == "test" else stratum[-count:]

@@ -116,8 +116,7 @@ def crop(
 ) -> tuple[int, int, int, int]:
     """Top, left, height and width of a random crop, in whole pixels.
 
-    The first of ten candidates that fits into the image; if none does, the largest box
-    at the centre with an allowed ratio.
+    The first of ten candidates that fits, else the largest allowed box at the centre.
 
     `draws` are CROP_DRAWS numbers from [0, 1): area and ratio of each candidate, then
     the position down and across.

@@ -43,8 +43,7 @@ class Identity(nnx.Module):
 class Preprocessing(NamedTuple):
     """(pixel / unit - mean) / std, channels in the network's own order.
 
-    It belongs to the encoder, as weights are bound to that they were trained with, and
-    has a name that weight files state.
+    It belongs to the encoder, as weights are bound to it, and weight files name it.
     """
 
     order: str  # "rgb" or "bgr"

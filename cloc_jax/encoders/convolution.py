@@ -11,8 +11,7 @@ products whose factors are [rows, inputs] and [inputs, outputs] in memory and wh
 result is float32; all others, convolutions too, it computes in float32. So in bfloat16
 all is such products, except windows over few channels.
 
-The platform is that which a program is lowered for, which need not be the one that
-traces it.
+The platform is that which a program is lowered for, not the one that traces it.
 """
 
 import contextlib
@@ -29,8 +28,7 @@ Images = Float[Array, "batch height width inputs"]
 Kernel = Float[Array, "window window inputs outputs"]
 Result = Float[Array, "batch height2 width2 outputs"]
 
-# Channels to sum over, from which on products in bfloat16 are faster than XLA's
-# convolution in float32.
+# Channels from which on products in bfloat16 beat XLA's convolution in float32.
 MANY_CHANNELS = 256
 
 _is_for_cpu = contextvars.ContextVar("is_for_cpu", default=False)

@@ -13,8 +13,7 @@ LAYERS = (6, 12, 24, 16)
 def make_parts(make: Make) -> tuple[dict[str, nnx.Module], int]:
     """Blocks whose layers see all layers before them, and the width of the last.
 
-    A part is a dense block with the transition behind it; the last one ends with the
-    final batch norm and ReLU instead.
+    A part is a dense block and a transition; the last ends in a batch norm and ReLU.
     """
     parts: dict[str, nnx.Module] = {"stem": Stem(make)}
     width = 64

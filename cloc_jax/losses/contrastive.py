@@ -35,8 +35,7 @@ def supcon(
     in front is the released code's.)
 
     An anchor without positives has L_i = 0, and counts in the mean as in the released
-    code. Padding (where False) takes no part. A zero feature has similarity 0 with
-    everything and gradient 0.
+    code. Padding (where False) takes no part; zero features have cosine and gradient 0.
     """
     where, features, labels = masks.mask_rows(where, features, labels)
     batch, views, dim = features.shape
@@ -96,8 +95,7 @@ def rnc(
 
         S_ij = {k != i: |y_i - y_k| >= |y_i - y_j|}                   (paper, Eq. 1, 2)
 
-    so that j and its ties belong to S_ij. The features are taken as they are, not
-    normalised.
+    so that j and its ties belong to S_ij. The features are not normalised.
 
     Args:
       labels: whole numbers or floats, in any range.

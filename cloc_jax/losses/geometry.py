@@ -83,8 +83,7 @@ def gol_terms(
 
     With h the embeddings and r the reference points, each over its length, point m at
     the rank m (num_ranks - 1) / (points - 1), d the Euclidean distance, and for a pair
-    lo the last point at or below its lower rank and hi the first at or above its
-    higher one:
+    lo the last point at or below its lower rank, hi the first at or above the other:
 
     - order: for a pair of different ranks, v is the direction from base to reference.
       If the ranks rise, its cosine with the direction from r_lo to r_hi should be

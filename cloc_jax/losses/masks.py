@@ -13,8 +13,7 @@ def mask_rows(
 
     Floats come back in at least float32, labels of any type as signed whole numbers in
     at least int32. Zeros are values that every loss takes, so that neither padding nor
-    its gradients can be infinite or NaN; the losses still have to leave padding out of
-    their sums.
+    its gradients can be infinite or NaN; losses still leave it out of their sums.
     """
     arrays = tuple(map(widened, arrays))
     if where is None:

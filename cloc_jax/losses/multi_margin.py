@@ -46,8 +46,7 @@ DENSE_UP_TO = {"cpu": 32, "gpu": 512}
 _CPU_BLOCK = 2**18
 _BLOCK = 2**22
 _FEWEST = 64
-# More of them than this, 1 GiB in float32, are too many to hold: "sorted" has about
-# five such arrays at once.
+# More of them, 1 GiB in float32, are too many: "sorted" has about five such arrays.
 _MOST_HELD = 2**28
 
 # Fewest slots for sorting; a multiple of the splitters.
@@ -108,15 +107,10 @@ def mmnp(
         gradients of the embeddings are to be divided by the number of devices.
 
     Anchors without positives or without negatives contribute 0, a batch of such
-    anchors gives 0 with zero gradients, and a triplet exactly at its margin has the
-    subgradient 0.
+    anchors gives 0 with zero gradients, and a triplet at its margin has subgradient 0.
     """
-    for name, value, choices in (
-        ("reduction", reduction, REDUCTIONS),
-        ("algorithm", algorithm, ALGORITHMS),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} {value!r} is unknown; use one of {choices}.")
+    check_known("reduction", reduction, REDUCTIONS)
+    check_known("algorithm", algorithm, ALGORITHMS)
     with jax.named_scope("mmnp"):  # in profiles and compiled programs
         embeddings, labels, margins, where = _arrays(embeddings, labels, margins, where)
         unit = unit_vectors(embeddings)
@@ -168,8 +162,7 @@ def hinge_sums(
 
     Args:
       anchors, unit: of length 1 (or 0), as `unit_vectors` gives them.
-      anchor_index: which samples of the batch the anchors are, as an anchor is not its
-        own positive.
+      anchor_index: where the anchors are in the batch; none is its own positive.
     """
     forms: dict[str, Callable[..., HingeSums]] = {
         "dense": _dense,
@@ -240,6 +233,12 @@ def kept_triplets(
     is_across = (low <= boundary) & (boundary < high)  # [boundary, anchor, rank]
     kept = jnp.sum((possible - missed)[None], axis=(1, 2), where=is_across)
     return KeptTriplets(kept, jnp.sum(possible[None], axis=(1, 2), where=is_across))
+
+
+def check_known(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """ValueError where a value is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} {value!r} is unknown; use one of {choices}.")
 
 
 def widened(values: AnyArray) -> Array:
@@ -540,8 +539,7 @@ def _search(ordered, queries):
     """Number of elements of `ordered` below each query, at most its length - 1.
 
     The length is `_SPLITTERS` times a power of two. Compares with the splitters, which
-    vectorises, then a binary search; as a loop, since XLA would fuse unrolled steps
-    into ever longer recomputations.
+    vectorises, then a binary search; as a loop, since XLA would recompute its steps.
     """
     width = ordered.shape[0] // _SPLITTERS
     splitters = ordered[width - 1 : -1 : width]

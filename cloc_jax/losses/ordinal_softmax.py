@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from . import masks
-from .multi_margin import AnyArray, Labels, widened
+from .multi_margin import AnyArray, Labels, check_known, widened
 
 KappaPenalty = Literal["quadratic", "linear"]
 KAPPA_PENALTIES = get_args(KappaPenalty)
@@ -126,10 +126,7 @@ def weighted_kappa(
     whole batch, on all devices, and not a mean over samples. A batch of one rank gives
     1 with gradient 0, one without samples 0. Padding (where False) takes no part.
     """
-    if penalty not in KAPPA_PENALTIES:
-        raise ValueError(
-            f"penalty {penalty!r} is unknown; use one of {KAPPA_PENALTIES}."
-        )
+    check_known("penalty", penalty, KAPPA_PENALTIES)
     where, logits, labels = masks.mask_rows(where, logits, labels)
     rank = jnp.arange(logits.shape[1], dtype=logits.dtype)
     costs = jnp.abs(rank[:, None] - rank[None]) ** (2 if penalty == "quadratic" else 1)
@@ -221,8 +218,7 @@ def soft_labels(
 
     A constant for whatever is compiled.
     """
-    if kind not in SOFT_LABELS:
-        raise ValueError(f"kind {kind!r} is unknown; use one of {(*SOFT_LABELS,)}.")
+    check_known("kind", kind, tuple(SOFT_LABELS))
     with jax.ensure_compile_time_eval():
         return SOFT_LABELS[kind](jnp.arange(num_ranks, dtype=float), **options)
 

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from . import geometry, masks
-from .multi_margin import AnyArray, Labels, widened
+from .multi_margin import AnyArray, Labels, check_known, widened
 
 GaussianDistance = Literal["j", "wasserstein", "bhattacharyya", "hellinger"]
 GAUSSIAN_DISTANCES = get_args(GaussianDistance)
@@ -57,16 +57,11 @@ def poe_terms(
       distance: "j", the symmetrised Kullback-Leibler divergence KL(i, j) + KL(j, i);
         "wasserstein", of order 2; "bhattacharyya"; or "hellinger".
       weights: of images in the cross-entropy, a weighted mean then.
-      where: False for padding, which takes no part: the next of the batch is the next
-        that is no padding.
+      where: False for padding, which takes no part and is skipped as the next.
 
-    Anchors without a third, as in a batch of one rank, do not count. Equal Gaussians
-    have distance 0 and gradient 0.
+    Anchors without a third do not count. Equal Gaussians have distance and gradient 0.
     """
-    if distance not in GAUSSIAN_DISTANCES:
-        raise ValueError(
-            f"distance {distance!r} is unknown; use one of {GAUSSIAN_DISTANCES}."
-        )
+    check_known("distance", distance, GAUSSIAN_DISTANCES)
     logits = jnp.swapaxes(widened(logits), 0, 1)  # [batch, samples, ranks]
     where, logits, mean, log_variance, labels = masks.mask_rows(
         where, logits, mean, log_variance, labels

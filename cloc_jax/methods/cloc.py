@@ -1,13 +1,11 @@
 """CLOC: cross-entropy plus the multi-margin n-pair loss, in two phases.
 
 Phase one ("joint") trains network and margins until the training data are nearly
-learned; phase two ("refine") freezes the margins and trains the network until
-validation stops improving.
+learned; phase two ("refine") the network alone, until validation stops improving.
 
 There is one positive margin for each boundary between neighbouring ranks: learnable,
 fixed at a value, or learnable above a floor; all boundaries may share one value. What a
-person writes (`method.cloc.margins`) becomes a list of `Margin`, and that list becomes
-the NNX module which the optimizer sees.
+person writes (`method.cloc.margins`) becomes a list of `Margin`, and that a module.
 """
 
 import functools
@@ -52,8 +50,7 @@ def parse(
     floor: float = 0.0,
     start: tuple[float, float] = (0.5, 1.0),
 ) -> list[Margin]:
-    """Margins as a person writes them; one entry when the value is shared, else one
-    per boundary.
+    """Margins as a person writes them: one if it is shared, else one per boundary.
 
     `floor`, the paper's rho, is for every learnable margin that names none.
     """
@@ -132,8 +129,7 @@ class Margins(nnx.Module):
     """The margins of a model: `where(fixed, value, floor + softplus(theta))`.
 
     Fixed and learned margins share the leaf `theta`, which the optimizer cannot split,
-    so a fixed one ignores its entry and gets gradient 0. With one `Margin` for several
-    boundaries the value is shared.
+    so a fixed one ignores its entry and gets gradient 0. A single `Margin` is shared.
 
     The form "softplus" stays above the floor; "relu" can get stuck on it. `budget` is,
     above 0, what all margins would sum to if all were learned: learned ones are scaled

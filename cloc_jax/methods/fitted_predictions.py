@@ -41,8 +41,7 @@ def predict_by_neighbours(
     most: int,
     num_ranks: int,
 ) -> Prediction:
-    """The mean label of the k nearest, half rounded to even, and the neighbours' share
-    above each boundary.
+    """The mean label of the k nearest, half to even, and their share above boundaries.
 
     `most` is the largest k that `fit_neighbours` may have chosen.
     """

@@ -5,9 +5,8 @@ embeddings lie around learned reference points; the loss orders pairs of images 
 them, keeps ranks apart by a margin and draws each image to its point.
 
 Differences from the released code: the number of neighbours and the epoch are chosen on
-validation data, not on test data; pairs are drawn from a batch of any size, and one
-without a pair of equal ranks is fine; a linear projection makes embeddings signed,
-where the authors leave out the encoder's last ReLU.
+validation data, not on test data; pairs are drawn from any batch, even one without two
+of a rank; embeddings are signed by a projection, the authors' without a last ReLU.
 """
 
 import math
@@ -85,9 +84,6 @@ def gol(
         )
         return sum(terms), terms._asdict()
 
-    def embed(model, images):
-        return model(images)
-
     def predict(model, images, support):
         return fitted_predictions.predict_by_neighbours(
             model(images), support, most=max(neighbours), num_ranks=num_ranks
@@ -107,7 +103,7 @@ def gol(
         trains=dict.fromkeys((*interface.NETWORK, REFERENCES), {}),
         enter=enter,
     )
-    return interface.Method(init, (stage,), embed, predict, fit, readouts)
+    return interface.Method(init, (stage,), Embedder.__call__, predict, fit, readouts)
 
 
 def draw_pairs(
@@ -116,8 +112,7 @@ def draw_pairs(
     """Base and reference of random pairs, and which of them there are.
 
     Whether the base is above, below or alike is drawn evenly, then one of the pairs
-    with that relation; a relation that no pair of the batch has gives pairs that do not
-    count.
+    with that relation. Pairs of a relation that none in the batch has do not count.
     """
     relation_key, pair_key = jax.random.split(key)
     first, second = labels[:, None], labels[None, :]

@@ -88,8 +88,7 @@ class Unimodal(nnx.Module):
 class Head(nnx.Module):
     """An optional projection, then two layers or prototypes that classify.
 
-    `num_ranks` is the number of logits, which methods that ask at boundaries set to
-    another one.
+    `num_ranks` is the number of logits, another one where methods ask at boundaries.
     """
 
     def __init__(

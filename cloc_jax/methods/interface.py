@@ -38,8 +38,7 @@ class View(NamedTuple):
     """One look at a training image."""
 
     size: tuple[int, int] | None = None  # None: data.size
-    # "default" is config.augment, "none" the clean image, others are recipes of
-    # data/view_recipes.py.
+    # "default" is config.augment, "none" the clean image; others: data/view_recipes.py.
     augment: str = "default"
 
 
@@ -103,15 +102,17 @@ class Verdict(NamedTuple):
     improved: bool = False  # this epoch is the best so far
 
 
-class Stop(NamedTuple):
-    """A stop rule: `init` gives its state, `update` the verdict after each epoch.
+START: Mapping[str, Any] = {"best": None, "since": 0}  # the state of a stop rule
 
-    The state is plain data, as it is saved with the run. `update(state, epoch, scores)`
-    sees how many epochs are done, the metrics of the splits it reads (training data
-    without augmentation), and as "batches" the means of the epoch's scalars.
+
+class Stop(NamedTuple):
+    """A stop rule: `update` gives the verdict after each epoch.
+
+    Its state is plain data, as it is saved with the run, first START. `update(state,
+    epoch, scores)` sees how many epochs are done, the metrics of the splits it reads
+    (training data as they are), and as "batches" the means of the epoch's scalars.
     """
 
-    init: Callable[[], dict[str, Any]]
     update: Callable[[Mapping[str, Any], int, Mapping[str, Mapping]], Verdict]
     max_epochs: int
     reads: tuple[str, ...] = ("val",)
@@ -164,11 +165,9 @@ class Stage(NamedTuple):
     """One part of training, with its own loss, trainable groups and end."""
 
     name: str
-    # (model, batch, rngs) -> (scalar, dict of scalars, which are means over the batch,
-    # and of `Share`s).
+    # (model, batch, rngs) -> (scalar, dict of means over the batch and of `Share`s).
     loss: Callable
-    # Parameter group -> optimizer settings that differ from the stage's. Groups not
-    # listed are frozen.
+    # Parameter group -> settings that differ from the stage's; others are frozen.
     trains: Mapping[str, Mapping[str, Any]]
     stop: Stop
     title: str = ""  # for people, and the key of its scores in metrics.json
@@ -236,9 +235,7 @@ def by_validation(limits: Limits, *, train_accuracy: float | None = None) -> Sto
             rule, reason = _cap(max_epochs)
         return Verdict({"best": best, "since": since}, rule, reason, improved)
 
-    return Stop(
-        _start, update, max_epochs, ("train", "val") if reads_train else ("val",)
-    )
+    return Stop(update, max_epochs, ("train", "val") if reads_train else ("val",))
 
 
 def after_epochs(max_epochs: int) -> Stop:
@@ -249,11 +246,7 @@ def after_epochs(max_epochs: int) -> Stop:
         rule, reason = _cap(max_epochs) if epoch >= max_epochs else ("", "")
         return Verdict(dict(state), rule, reason, improved=True)
 
-    return Stop(_start, update, max_epochs, reads=())
-
-
-def _start() -> dict[str, Any]:
-    return {"best": None, "since": 0}
+    return Stop(update, max_epochs, reads=())
 
 
 def _cap(max_epochs: int) -> tuple[str, str]:
@@ -272,8 +265,7 @@ def group_of(path: tuple[Any, ...]) -> str:
 def freeze(model: nnx.Module, trains: Collection[str]) -> None:
     """Puts groups outside `trains` into evaluation mode.
 
-    An optimizer that leaves a group alone does not keep its running statistics from
-    following the batches.
+    Else their running statistics, which no optimizer holds, would follow the batches.
     """
     for path, module in nnx.iter_graph(model):
         if path and group_of(path) in trains:

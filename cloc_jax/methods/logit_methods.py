@@ -3,8 +3,7 @@
 They differ in what the numbers mean and in the loss. Most have one per rank and a
 softmax; `of_softmax` makes these from a loss alone. Four ask at every boundary
 whether an image lies above it: separate binary tasks (`orcnn`), one score with a bias
-per boundary (`coral`), conditional tasks (`corn`), and one score against ordered
-thresholds (`clm`).
+each (`coral`), conditional tasks (`corn`), and a score against thresholds (`clm`).
 """
 
 import math

@@ -45,8 +45,7 @@ class Comparator(nnx.Module):
     """Relative rank of a query image between two references, from features.
 
     The three linear layers on features are the parts of one layer on all of them,
-    concatenated: what a reference pair or a query gives is computed once, whatever it
-    is compared with.
+    concatenated: what a pair or a query gives is computed once for all comparisons.
     """
 
     def __init__(self, features: int, hidden: int, dropout: float, *, rngs: nnx.Rngs):

@@ -2,8 +2,7 @@
 
 They differ in the contrast (`simclr`, `supcon`, `rnc`); methods/dino.py pretrains in
 its own way and shares the rest. Afterwards a linear probe on the frozen encoder, or
-full training, learns the ranks; unlike in the released codes its epoch is chosen on
-validation data.
+full training, learns the ranks; unlike in released codes validation picks the epoch.
 """
 
 import functools
@@ -76,8 +75,7 @@ def two_stages(
     """Training of encoder and projection without a score, then of a linear head.
 
     The head stands on the frozen encoder ("probe"), or all are trained on ("full"). The
-    probe has its own optimizer, `full` the run's. `options` are further fields of the
-    first stage, or other values of these.
+    probe has its own optimizer, `full` the run's. `options` are of the first stage.
     """
     interface.check_choice(f"method.{name}.downstream", downstream, ("probe", "full"))
     optimizer, epochs = own_optimizer(pretrain, task.batch_size)
@@ -166,8 +164,7 @@ def contrastive_method(
 ) -> interface.Method:
     """Pretraining by a contrast of two views of each image.
 
-    `contrast` takes features [batch, view, dim], labels, and by name where; `training`
-    has the arguments of `two_stages`.
+    `contrast` takes features [batch, view, dim], labels, where; `two_stages` the rest.
     """
 
     def loss(model, batch, rngs):

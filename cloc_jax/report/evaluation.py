@@ -140,7 +140,7 @@ def write_results(run: TrainedRun, parts: Parts) -> RunResults:
         write_thumbnails(path, image, evaluation.test.items, order)
         html_page.write_report(folder, results)
         # Last: a run that counts as finished has all of it.
-        folder.write_metrics(results.to_json())
+        folder.write(folder.metrics, results.to_json())
     return results
 
 

@@ -106,8 +106,7 @@ def set_up_libraries(*, is_joint: bool) -> None:
     import jax
     from absl import logging
 
-    # Orbax logs the tracebacks of errors that it raises as well, and libtpu that there
-    # is no TPU.
+    # Orbax also logs the errors that it raises, and libtpu that there is no TPU.
     logging.set_verbosity(logging.FATAL)
     for name, value in (("TPU_STDERR_LOG_LEVEL", "3"), ("TPU_MIN_LOG_LEVEL", "3")):
         os.environ.setdefault(name, value)
@@ -138,8 +137,7 @@ def keep_memory() -> bool:
     XLA allocates the temporaries of a step on a CPU anew in every step. By default
     glibc returns such blocks to the kernel at once, which then clears fresh pages for a
     large part of a step. Has to be called before libraries start threads, each of which
-    may get an arena of its own. What the user set by GLIBC_TUNABLES, MALLOC_…_ or
-    CLOC_KEEP_MEMORY=0 holds.
+    may get its own arena. GLIBC_TUNABLES, MALLOC_…_ and CLOC_KEEP_MEMORY=0 hold.
     """
     by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
         name.startswith("MALLOC_") for name in os.environ

@@ -128,8 +128,7 @@ def reader_may_leave() -> Iterator[None]:
     """Ends the program quietly where nobody reads what it prints, as in `… | head`.
 
     SIGPIPE, which ends other programs then, stays ignored, as Python has it: libraries
-    write to pipes and sockets of their own, which another thread may just have closed,
-    and count on an error instead.
+    write to pipes and sockets that a thread may have closed, and count on an error.
     """
     is_unread = False
     try:

@@ -1,11 +1,9 @@
 """Files that are whole or not there, checked when they are read, and never too large.
 
-Ours are written beside their place, then renamed. A JSON file carries a checksum of
-itself under one more key, with the mark of the run that it is of, and its fields have
-to be of their types; a folder of arrays, once it is whole, gets a list of its files
-with their checksums.
-`Damaged` names the file and what can be done about it. Files that a user names are
-opened only where they are regular ones, and unpacked up to a limit.
+Ours are written beside their place, then renamed. A JSON file carries its checksum and
+the mark of its run under one more key, and its fields are of their types; a whole
+folder of arrays has a list of its files with their checksums. `Damaged` names the file
+and what to do. Files that a user names have to be regular, and unpack up to a limit.
 """
 
 import contextlib
@@ -182,9 +180,8 @@ def read_sealed(
 ) -> dict[str, Any]:
     """What `write_sealed` wrote; Damaged where it is missing or not as it was written.
 
-    `remedy` is a sentence that says what can be done about a damaged one, `fields`
-    those that it must have, with their types, and `owner` whose it must be; None for
-    anybody.
+    `remedy` says in a sentence what can be done about a damaged one, `fields` those
+    that it must have, with their types, and `owner` whose it must be, if not anybody's.
     """
     try:
         return check_fields(unsealed(read_regular(path), owner), fields)
@@ -242,12 +239,10 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[T], plain: Any, name: str = "") -> T:
     """An instance of a dataclass from what `to_plain` made of it.
 
-    Fields that are missing get their defaults; unknown ones are ignored, so that a file
-    may hold more than its reader needs.
+    Missing fields get their defaults; unknown ones are ignored: a file may hold more.
 
     Its fields are annotated with plain types, other dataclasses, `list[…]`, `tuple[…,
-    ...]`, `dict[str, …]` and unions with None of these. ValueError names the field
-    whose value is not as annotated.
+    ...]`, `dict[str, …]` and unions with None of these. ValueError names a wrong field.
     """
     given = _checked(plain, Mapping, "an object", name or kind.__name__)
     values = {}
@@ -350,9 +345,8 @@ def check_folder(
 def read_regular(path: str | os.PathLike) -> bytes:
     """The content of a file, whatever its name may stand for.
 
-    A named pipe waits for a writer that may never come, a device may never end, and
-    both can carry the name of an image or a table. Those, and what is larger than
-    READ_LIMIT, are a NotRegularError.
+    A named pipe waits for a writer that may never come, a device may never end. Those,
+    and what is larger than READ_LIMIT, are a NotRegularError.
     """
     status = check_regular(path)
     if status.st_size > READ_LIMIT:
@@ -379,8 +373,7 @@ def check_regular(path: str | os.PathLike) -> os.stat_result:
 def check_unpacked_zip(path: pathlib.Path) -> None:
     """TooLarge where a zip archive, such as .npz, unpacks to more than the limit.
 
-    A few kilobytes can unpack to terabytes; no member gives more than it says. What is
-    no archive is left to its reader.
+    A few kilobytes can unpack to terabytes. What is no archive is left to its reader.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -250,13 +250,9 @@ class RunFolder:
             self.metrics, remedy=remedy, fields=fields, owner=self.mark
         )
 
-    def write_metrics(self, results: Mapping[str, Any]) -> None:
-        """Writes the results, with which the run is finished."""
-        files.write_sealed(self.metrics, results, self.mark)
-
-    def write_decision(self, decision: Mapping[str, Any]) -> None:
-        """Writes how `predict` chooses labels."""
-        files.write_sealed(self.decision, decision, self.mark)
+    def write(self, path: pathlib.Path, value: Mapping[str, Any]) -> None:
+        """Writes one of its files; with `metrics` the run is finished."""
+        files.write_sealed(path, value, self.mark)
 
     def write_failure(self, sentence: str) -> None:
         """Notes why training or evaluation failed, until training goes on."""
@@ -425,8 +421,7 @@ def changed_images(
 
     A description has `sha256`, of names and labels in their order, `images`, the number
     in each split, and `content`, a digest of each file by split and name, which is
-    empty for drawn images. With `is_of_files`, splits, labels and the choice of files
-    may differ.
+    empty for drawn images. With `is_of_files`, only the content of files counts.
     """
     old, new = _digests(before), _digests(now)
     parts = [

@@ -11,12 +11,13 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from cloc_jax.runtime import errors
+from cloc_jax.runtime.run_folder import RunFolder
 
-MODULES = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}
+NAMES = ("tensorboard", "mlflow", "wandb")
 PROJECT = "cloc_jax"
 MOST_PARAMETERS = 100  # that MLflow takes at once
 MOST_LETTERS = 500  # of a parameter
@@ -25,16 +26,16 @@ MOST_LETTERS = 500  # of a parameter
 class About(NamedTuple):
     """What a tracker is told of a run."""
 
-    name: str
-    mark: str
-    folder: pathlib.Path  # of the run
+    folder: RunFolder
     settings: Mapping[str, Any]  # by dotted name
     first_step: int  # of the curves; what earlier processes wrote from it on is void
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """One place that curves and scores go to."""
+class Tracker:
+    """One place that curves and scores of a run go to."""
+
+    def __init__(self, about: About):
+        raise NotImplementedError
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         """Adds a point to each curve."""
@@ -43,16 +44,16 @@ class Tracker(Protocol):
         """Keeps the final scores, and the report where there is one."""
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes what is left, and marks the run as ended."""
 
 
 def check(names: Collection[str]) -> None:
     """ValueError for a tracker that is not known or not installed."""
     for name in names:
-        if name not in MODULES:
-            raise ValueError(f"log.to has {name!r}; it may have {', '.join(MODULES)}.")
+        if name not in NAMES:
+            raise ValueError(f"log.to has {name!r}; it may have {', '.join(NAMES)}.")
         # TensorBoard is written to by default, and nobody need have it.
-        if name != "tensorboard" and not importlib.util.find_spec(MODULES[name]):
+        if name != "tensorboard" and not importlib.util.find_spec(name):
             raise ValueError(
                 f"log.to has {name!r}, which is not installed: "
                 f"pip install 'cloc_jax[{name}]'."
@@ -62,11 +63,7 @@ def check(names: Collection[str]) -> None:
 @contextlib.contextmanager
 def tracked(names: Collection[str], about: About) -> Iterator[list[Tracker]]:
     """The trackers with these names, closed at the end."""
-    kinds: dict[str, Callable[[About], Tracker]] = {
-        "tensorboard": TensorBoard,
-        "mlflow": MLflow,
-        "wandb": WandB,
-    }
+    kinds = dict(zip(NAMES, (TensorBoard, MLflow, WandB), strict=True))
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(contextlib.closing(kinds[name](about)))
@@ -74,7 +71,7 @@ def tracked(names: Collection[str], about: About) -> Iterator[list[Tracker]]:
         ]
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Event files in the run's folder.
 
     Written at once: tensorboardX's own writer works in a thread, whose errors, such as
@@ -82,7 +79,7 @@ class TensorBoard:
     """
 
     def __init__(self, about: About):
-        self._folder = about.folder / "tensorboard"
+        self._folder = about.folder.path / "tensorboard"
         self._first_step = about.first_step
         self._writer: Any = None
 
@@ -108,17 +105,13 @@ class TensorBoard:
                 self._writer.write_event(event)
             self._writer.flush()
 
-    def finish(self, scores: Mapping[str, float], page: pathlib.Path) -> None:
-        """TensorBoard has curves alone."""
-
     def close(self) -> None:
-        """Ends the file."""
         if self._writer is not None:
             with errors.naming(self._folder):
                 self._writer.close()
 
 
-class MLflow:
+class MLflow(Tracker):
     """A run of the experiment "cloc_jax" in MLflow, by default in a local store."""
 
     def __init__(self, about: About):
@@ -129,19 +122,17 @@ class MLflow:
 
         self._entities = mlflow.entities
         self._client = client = mlflow.MlflowClient()
-        experiment = client.get_experiment_by_name(PROJECT)
-        place = (
-            experiment.experiment_id
-            if experiment
-            else client.create_experiment(PROJECT)
-        )
-        begun = client.search_runs([place], f"tags.mark = '{about.mark}'")
+        known = client.get_experiment_by_name(PROJECT)
+        place = known.experiment_id if known else client.create_experiment(PROJECT)
+        begun = client.search_runs([place], f"tags.mark = '{about.folder.mark}'")
         if begun:
             self._run = begun[0].info.run_id
             client.update_run(self._run, status="RUNNING")
             return
-        tags = {"mark": about.mark, "folder": str(about.folder.absolute())}
-        self._run = client.create_run(place, tags=tags, run_name=about.name).info.run_id
+        tags = {"mark": about.folder.mark, "folder": str(about.folder.path.absolute())}
+        self._run = client.create_run(
+            place, tags=tags, run_name=about.folder.path.name
+        ).info.run_id
         parameters = [
             self._entities.Param(name, str(value)[:MOST_LETTERS])
             for name, value in about.settings.items()
@@ -151,7 +142,6 @@ class MLflow:
             client.log_batch(self._run, params=part)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Adds a point to each curve."""
         now = int(1000 * time.time())
         metrics = [
             # Boundaries are named 1|2, which MLflow refuses.
@@ -161,17 +151,15 @@ class MLflow:
         self._client.log_batch(self._run, metrics=metrics)
 
     def finish(self, scores: Mapping[str, float], page: pathlib.Path) -> None:
-        """Keeps the final scores, and the report where there is one."""
         self.write(scores, 0)
         if page.exists():
             self._client.log_artifact(self._run, str(page))
 
     def close(self) -> None:
-        """Marks the run as ended."""
         self._client.set_terminated(self._run)
 
 
-class WandB:
+class WandB(Tracker):
     """A run of the project "cloc_jax" in Weights & Biases, by default offline."""
 
     def __init__(self, about: About):
@@ -179,23 +167,21 @@ class WandB:
         import wandb
 
         self._wandb = wandb
-        self._mark = about.mark
+        self._mark = about.folder.mark
         self._run = wandb.init(
             project=PROJECT,
-            id=about.mark,
-            name=about.name,
-            dir=str(about.folder),
+            id=about.folder.mark,
+            name=about.folder.path.name,
+            dir=str(about.folder.path),
             config=dict(about.settings),
             resume="allow",
             settings=wandb.Settings(silent=True),
         )
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Adds a point to each curve."""
         self._run.log(dict(values), step=step)
 
     def finish(self, scores: Mapping[str, float], page: pathlib.Path) -> None:
-        """Keeps the final scores, and the report where there is one."""
         self._run.summary.update(dict(scores))
         if page.exists():
             artifact = self._wandb.Artifact(f"report-{self._mark}", type="report")
@@ -203,5 +189,4 @@ class WandB:
             self._run.log_artifact(artifact)
 
     def close(self) -> None:
-        """Writes what is left."""
         self._run.finish()

@@ -10,14 +10,10 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from cloc_jax.data import pipeline
-from cloc_jax.data.source import Source
+from cloc_jax.data.source import KeptFeatures, Source
 from cloc_jax.methods import Labelled, Method, Support
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
-
-
-def nothing() -> None:
-    """What happens between two batches where nobody asks for anything."""
 
 
 # Runs of a sweep share their graph: compile once for all of them.
@@ -41,28 +37,29 @@ def over(
     *,
     batch_size: int,
     threads: int,
-    between: Callable[[], None] = nothing,
+    between: Callable[[], None] = lambda: None,
     is_padded: bool = False,
 ) -> Any:
     """`function` of all images of a source, in its order, as numpy arrays.
 
     It gets a batch of images and returns a pytree of arrays [batch, …]; `between` is
-    called after each batch. A source smaller than a batch makes a smaller one, unless
-    `is_padded`. Each process whose devices the mesh has reads its share of a batch, and
-    gets all results.
+    called after each batch. A source of images smaller than a batch makes a smaller
+    one, unless `is_padded`. Each process whose devices the mesh has reads its share of
+    a batch, and gets all results.
     """
+    is_padded = is_padded or isinstance(source, KeptFeatures)
     size = batch_size if is_padded else min(batch_size, len(source))
     # Rounded up to what divides over the devices; padding is cut off at the end.
     batch_size = -(-size // mesh.size) * mesh.size
     parts, together = [], sharding.processes(mesh)
-    for batch in pipeline.evaluation_batches(
+    for images in pipeline.evaluation_batches(
         source,
         batch_size,
         threads=threads,
         share=(together.index(jax.process_index()), len(together)),
-        place=functools.partial(sharding.place_batch, mesh=mesh),
+        place=lambda batch: sharding.place_batch(batch["image"], mesh),
     ):
-        parts.append(jax.tree.map(np.asarray, function(batch["image"])))
+        parts.append(jax.tree.map(np.asarray, function(images)))
         between()
     return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(source)], *parts)
 

@@ -150,9 +150,12 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float32, reset=False)
         model, state, support = self._model(), self._state, self._support
         predictor = inference.compiled(model.graph, model.method.predict, model.mesh)
-        found = batches.Features(batches.given(X), model.mesh).over(
+        found = inference.over(
             functools.partial(predictor, state, support),
-            model.settings.eval_batch_size,
+            batches.given(X),
+            model.mesh,
+            batch_size=model.settings.eval_batch_size,
+            threads=model.settings.threads,
         )
         predictions.check_finite(
             jax.tree.leaves(found),
@@ -167,7 +170,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         self, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, seed: int
     ) -> dict[str, Source]:
         """Training and validation rows, the latter stratified."""
-        whole = batches.given(X, labels).with_weights(weights)
+        whole = batches.given(X, labels).replaced(weights=weights)
         held = int(self.validation_fraction * len(labels))
         counts = np.bincount(labels)
         if held < np.count_nonzero(counts) or counts[counts > 0].min() < 2:
@@ -177,7 +180,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):
         )
         kept = None if weights is None else weights[train]
         return {
-            "train": batches.given(X[train], labels[train]).with_weights(kept),
+            "train": batches.given(X[train], labels[train]).replaced(weights=kept),
             "val": batches.given(X[val], labels[val]),
         }
 

@@ -154,8 +154,7 @@ class Work:
     def stop(self) -> None:
         """Lets the command write a checkpoint, and ends it.
 
-        A signal handler may call this amid the call itself, so nothing here may need
-        the locks of `subprocess`.
+        A signal handler may call it amid the call: no locks of `subprocess` here.
         """
         self.is_stopped = True
         self._wait()
@@ -214,8 +213,7 @@ def _has_exited(pid: int) -> bool:
 def train_in_process(plans: Sequence[Plan], folder: pathlib.Path) -> None:
     """Trains runs one after another in this process, those last that others train.
 
-    A run that fails leaves its reason in its folder, and the others go on; a full disk
-    ends all.
+    A run that fails leaves its reason in its folder; only a full disk ends the others.
     """
     # Late: it loads JAX, which the drivers of other executors never do.
     from cloc_jax.report import evaluation

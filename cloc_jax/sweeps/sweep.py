@@ -1,8 +1,7 @@
 """Sweeps: one experiment with several settings and seeds, and one summary of them.
 
-Every run of a sweep is a run folder like any other. Runs that are finished are never
-repeated: the same command goes on where it was interrupted. The summary has means over
-seeds and folds, as JSON, CSV and a table.
+Every run of a sweep is a run folder like any other. The same command goes on where it
+was interrupted. The summary has means over seeds and folds: JSON, CSV and a table.
 """
 
 import contextlib
@@ -232,8 +231,7 @@ def train_runs(
 ) -> dict[str, str]:
     """Trains and scores the runs that are not finished; why some could not be, by name.
 
-    With `is_open` the folder may hold further runs than these, and it is no error that
-    none of these could be trained.
+    With `is_open` the folder may hold further runs, and all of these may fail.
     """
     executors.check_options(options)
     waiting = [plan for plan in plans if not is_finished(folder, plan)]

@@ -139,8 +139,7 @@ def item_weights(
 
     None where all count alike.
 
-    "balanced" gives every rank that occurs the same sum of weights, and the weights a
-    mean of 1.
+    "balanced" gives all ranks that occur the same sum, and the weights a mean of 1.
     """
     if own is not None:
         check_takes_weights(config, method, "a weight for each image")
@@ -187,9 +186,8 @@ def fit_settings(config: ConfigDict) -> fit.Settings:
 def build_method(config: ConfigDict, num_ranks: int, mesh: Mesh) -> methods.Method:
     """The configured method for that many ranks, its losses spread over a mesh.
 
-    Margins of CLOC are numbers in the model's state, and only `init` and `readouts`
-    know them. All else is the very same functions for all margins, so that runs which
-    differ in them share what is compiled.
+    Only `init` and `readouts` know CLOC's margins, numbers in the model's state. All
+    else is the same functions: runs which differ in them share what is compiled.
     """
     sections = ("method", "head", "encoder", "train", "optimizer")
     make = methods.METHODS.get(config.method.name)
@@ -331,7 +329,7 @@ def _with_train(
     dataset: Dataset, labels: np.ndarray, weights: np.ndarray | None
 ) -> Dataset:
     """The dataset with other labels and weights of its training images."""
-    train = dataset.splits["train"].with_labels(labels).with_weights(weights)
+    train = dataset.splits["train"].replaced(labels=labels, weights=weights)
     return dataset._replace(splits=dataset.splits | {"train": train})
 
 

@@ -5,8 +5,8 @@ several steps at once, which one compiled program then makes.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 import jax
 import numpy as np
@@ -44,10 +44,18 @@ class Gathered:
     """Batches of features that are in memory, several steps at a time."""
 
     def __init__(
-        self, features: "Features", sampler: Sampler, stage: Stage, seed: Sequence[int]
+        self,
+        features: KeptFeatures,
+        mesh: Mesh,
+        sampler: Sampler,
+        stage: Stage,
+        seed: Sequence[int],
     ):
         self._features, self._sampler = features, sampler
         self._stage, self._seed = stage, tuple(seed)
+        self._views = [np.asarray(view) for view in features.views]
+        rows_split = P(None, *sharding.split_batch(mesh).spec)
+        self._sharding = NamedSharding(mesh, rows_split)  # of [step, row, …]
         one = self._gathered(range(1))
         self.shapes = jax.tree.map(
             lambda rows: jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), one
@@ -71,26 +79,26 @@ class Gathered:
         rows = items.reshape(*items.shape[:2], -1)  # [step, row, item of the row]
         views = self._drawn_views(steps, rows)
         images = tuple(
-            self._features.take(views[..., n], rows[..., n // len(self._stage.views)])
+            self._take(views[..., n], rows[..., n // len(self._stage.views)])
             for n in range(views.shape[2])
         )
-        labels = np.asarray(self._features.labels[items], np.int32)
-        mesh, weights = self._features.mesh, self._features.weights
         batch = {
-            "id": _place(items.astype(np.int32), mesh),
+            "id": items.astype(np.int32),
             "image": images[0] if len(images) == 1 else images,
-            "label": _place(labels, mesh),
-            "mask": _place(np.ones(items.shape[:2], bool), mesh),
+            "label": np.asarray(self._features.labels[items], np.int32),
+            "mask": np.ones(items.shape[:2], bool),
         }
-        if weights is not None:
-            batch["weight"] = _place(weights[items], mesh)
-        return batch
+        if self._features.weights is not None:
+            batch["weight"] = self._features.weights[items]
+        return jax.tree.map(
+            lambda rows: sharding.place_state(rows, self._sharding), batch
+        )
 
     def _drawn_views(self, steps, rows: np.ndarray) -> np.ndarray:
         """Which kept view each picture is, [step, row, picture]; drawn as streamed."""
         kinds = self._stage.views
         chosen = np.zeros((*rows.shape[:2], rows.shape[2] * len(kinds)), np.int32)
-        count = self._features.num_views
+        count = len(self._views)
         drawn = [
             n for n in range(chosen.shape[2]) if kinds[n % len(kinds)].augment != "none"
         ]
@@ -98,74 +106,29 @@ class Gathered:
             return chosen
         for n, row in np.ndindex(*rows.shape[:2]):
             place = int(steps[n]) * self._sampler.batch_size + row
-            rng = pipeline.generator((*self._seed, place))
+            rng = np.random.default_rng((*self._seed, place))
             for picture in drawn:
                 chosen[n, row, picture] = rng.integers(count)
         return chosen
 
-
-class Features:
-    """The features of a split, in memory."""
-
-    def __init__(self, source: KeptFeatures, mesh: Mesh):
-        self.labels, self.mesh = np.asarray(source.labels), mesh
-        self.weights, self.num_views = source.weights, len(source.views)
-        self._views = [np.asarray(view) for view in source.views]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, views: np.ndarray, items: np.ndarray) -> Array:
-        """Features [*places, …] of items as their views show them, on the devices.
-
-        Places are [row] or [step, row], and rows are split over the devices.
-        """
+    def _take(self, views: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Features [step, row, …] of items as their views show them."""
         rows = self._views[0][items]
-        for number in range(1, self.num_views):
+        for number in range(1, len(self._views)):
             is_of_view = views == number
             rows[is_of_view] = self._views[number][items[is_of_view]]
-        return _place(rows, self.mesh, items.ndim)
-
-    def over(
-        self,
-        function: Callable[[Array], Any],
-        size: int,
-        between: Callable[[], None] = lambda: None,
-    ) -> Any:
-        """`function` of the clean features of all items, `size` at a time, as numpy.
-
-        The last batch is filled up with copies, whose results are cut off.
-        """
-        size, parts = -(-size // self.mesh.size) * self.mesh.size, []
-        for first in range(0, len(self), size):
-            items = np.minimum(np.arange(first, first + size), len(self) - 1)
-            outputs = function(self.take(np.zeros_like(items), items))
-            parts.append(jax.tree.map(np.asarray, outputs))
-            between()
-        return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(self)], *parts)
+        return rows
 
 
 def given(features: np.ndarray, labels: np.ndarray | None = None) -> KeptFeatures:
     """Feature vectors [row, feature] as a source; their labels count ranks from 0."""
     rows = InMemory(list(features), [str(i) for i in range(len(features))])
     known = rows.labels if labels is None else labels
-    return KeptFeatures(rows.with_labels(known), [features])
+    return KeptFeatures(rows.replaced(labels=known), [features])
 
 
-def in_memory(source: Source, mesh: Mesh) -> Features | None:
-    """The features of a source that holds few enough of them; None for others."""
-    if not isinstance(source, KeptFeatures) or not len(source):
-        return None
-    one = source[0]
-    is_small = one.nbytes * len(source) * len(source.views) <= MOST_BYTES
-    return Features(source, mesh) if is_small else None
-
-
-def _split(mesh: Mesh, ndim: int) -> NamedSharding:
-    """Sharding of arrays [row, …] or [step, row, …] whose rows are a batch."""
-    rows = sharding.split_batch(mesh).spec
-    return NamedSharding(mesh, rows if ndim == 1 else P(None, *rows))
-
-
-def _place(rows: np.ndarray, mesh: Mesh, ndim: int = 2) -> Array:
-    return sharding.place_state(rows, _split(mesh, ndim))
+def fit_memory(source: Source) -> TypeGuard[KeptFeatures]:
+    """Whether a source holds features, and few enough of them."""
+    if not isinstance(source, KeptFeatures):
+        return False
+    return source[0].nbytes * len(source) * len(source.views) <= MOST_BYTES

@@ -266,7 +266,9 @@ def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> 
     """The dataset with the output of the frozen parts in place of the images."""
     data = config.data
     one = trunk.bytes_of_one((*data.size, data.channels))
-    cut = config.augment.random_crop  # decides the clean view too: it is the centre
+    preparation = {n: data[n] for n in ("size", "crop", "equalize", "channels")}
+    # It decides the clean view too: that is the centre.
+    preparation["random_crop"] = config.augment.random_crop
     images = sum(map(len, dataset.splits.values()))
     views = (config.encoder.views - 1) * len(dataset.splits["train"]) + images
     if one * views > config.encoder.cache_gib * 2**30:
@@ -282,13 +284,7 @@ def derive(config: ConfigDict, dataset: Dataset, trunk: kept_features.Trunk) -> 
             trunk,
             environment.cache_folder() / "features",
             name=name,
-            preparation={
-                "size": data.size,
-                "crop": data.crop,
-                "equalize": data.equalize,
-                "channels": data.channels,
-                "random_crop": cut,
-            },
+            preparation=preparation,
             augment=augmentation(config),
             views=config.encoder.views if name == "train" else 1,
             threads=data.threads,

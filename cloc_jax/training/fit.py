@@ -2,8 +2,7 @@
 
 `fit` is a function of a method, data and plain settings. It knows no folder: what a
 caller keeps, prints or asks for while it trains is the business of its `Callbacks`.
-Batches are a function of the step number, so that a run which goes on from a checkpoint
-repeats an uninterrupted one to the bit.
+Batches follow from the step number: a resumed run repeats an unbroken one to the bit.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ from jax.sharding import Mesh
 from cloc_jax.data import pipeline, samplers
 from cloc_jax.data.samplers import Sampler
 from cloc_jax.data.source import Draw, Source
-from cloc_jax.methods import Context, Method, Support
+from cloc_jax.methods import Context, Method, Support, interface
 from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.scoring import inference, metrics, predictions
@@ -192,15 +191,11 @@ class StageFit:
         self._task, self._graph = task, graph
         self.stage, self.sampler = task.method.stages[index], task.samplers[index]
         settings, train = task.settings, task.splits["train"]
-        self._features = {
-            name: batches.in_memory(task.splits[name], task.mesh)
-            for name in ("train", "val")
-        }
         self.record: Record = {
             "stage": index,
             "step": 0,
             "epoch": 0,  # epochs that are done and evaluated
-            "stop": self.stage.stop.init(),
+            "stop": dict(interface.START),
             "rule": "",  # the stop rule that fired
             "reason": "",
             "seconds": 0.0,
@@ -213,8 +208,10 @@ class StageFit:
         self.step = self.record["step"]
         seed = (settings.seed, index)
         self._batches: batches.Streamed | batches.Gathered
-        if features := self._features["train"]:
-            self._batches = batches.Gathered(features, self.sampler, self.stage, seed)
+        if batches.fit_memory(train):
+            self._batches = batches.Gathered(
+                train, task.mesh, self.sampler, self.stage, seed
+            )
         else:
             streamed = pipeline.training_batches(
                 train,
@@ -304,31 +301,21 @@ class StageFit:
 
     def _fit_support(self, model: ModelState) -> Support | None:
         """What the method needs besides a model to predict."""
-        return inference.fit_support(
-            self._task.method,
-            self._graph,
-            model,
-            functools.partial(self._embed, model),
-            {name: source.labels for name, source in self._task.splits.items()},
-        )
-
-    def _embed(self, model: ModelState, split: str) -> np.ndarray:
-        task = self._task
-        embedder = inference.compiled(self._graph, task.method.embed, task.mesh)
-        return self._over(functools.partial(embedder, model), split)
+        labels = {name: source.labels for name, source in self._task.splits.items()}
+        method, mesh = self._task.method, self._task.mesh
+        embedder = inference.compiled(self._graph, method.embed, mesh)
+        embed = functools.partial(self._over, functools.partial(embedder, model))
+        return inference.fit_support(method, self._graph, model, embed, labels)
 
     def _over(self, function: Callable, split: str) -> Any:
-        task, size = self._task, self._task.settings.eval_batch_size
-        between = functools.partial(task.callbacks.between_batches, self)
-        if features := self._features[split]:
-            return features.over(function, size, between)
+        task = self._task
         return inference.over(
             function,
             task.splits[split],
             task.mesh,
-            batch_size=size,
+            batch_size=task.settings.eval_batch_size,
             threads=task.settings.threads,
-            between=between,
+            between=functools.partial(task.callbacks.between_batches, self),
         )
 
     def _end_epoch(self, means: dict[str, float], scores: dict[str, Any]) -> Record:
@@ -338,10 +325,9 @@ class StageFit:
         verdict = self.stage.stop.update(self.record["stop"], epoch, seen)
         if verdict.improved:
             self.best = self._program.copy(self.carry.model)
+        boundaries = metrics.boundary_names(self._task.ranks)
         shares = {
-            name: dict(
-                zip(metrics.boundary_names(self._task.ranks), values, strict=True)
-            )
+            name: dict(zip(boundaries, values, strict=True))
             for name, values in train_step.shares(self.carry).items()
         }
         row = {
@@ -374,10 +360,8 @@ class StageFit:
     def _entered(self, state: ModelState) -> ModelState:
         """The model that the stage before handed over, as this one asks for it."""
         task, index = self._task, self.record["stage"]
-        context = Context(
-            task.create,
-            self.sampler.steps_per_epoch * self.stage.stop.max_epochs,
-        )
+        num_steps = self.sampler.steps_per_epoch * self.stage.stop.max_epochs
+        context = Context(task.create, num_steps)
         # Far from the stages' own keys, which are folded in by their index.
         key = jax.random.key(task.settings.seed)
         rngs = nnx.Rngs(jax.random.fold_in(key, 1_000_000 + index))

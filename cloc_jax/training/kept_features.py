@@ -3,8 +3,7 @@
 They are computed once and kept, by item, under a mark of all that decides them: the
 frozen weights and how they are applied, the preparation of the images, and the view
 (the clean image, or one of several augmented ones). Splits, labels and seeds are not
-among it, so folds, relabelled data and sweeps share one store. Several processes that
-see the same store share the work, whether they train together or not.
+among it: folds, relabelled data and sweeps share one store, and processes the work.
 """
 
 import functools
@@ -13,7 +12,7 @@ import json
 import pathlib
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,9 +36,8 @@ class FeatureStore:
     """Arrays by the item's name, on disk.
 
     A store is a folder of `<part>.npy` with `<part>.json`: the names of its rows and
-    the array's checksum. The list is written last, and whole or not at all: an array
-    without one is not part of the store. A part that is damaged is removed, and its
-    items count as not known, so that they are computed again.
+    the array's checksum. The list is written last and whole; an array without one does
+    not count. A damaged part is removed, and its items are computed again.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -129,27 +127,14 @@ class Trunk:
         out = jax.eval_shape(self._apply, self.state, image)
         return out.size * out.dtype.itemsize
 
-    def over(
-        self,
-        source: Source,
-        *,
-        threads: int,
-        batch_size: int = BATCH,
-        between: Callable[[], None] = inference.nothing,
-    ) -> np.ndarray:
-        """The activations of every image of a source; `between` follows each batch.
+    def over(self, source: Source, **options: Any) -> np.ndarray:
+        """The activations of every image of a source; options are of `inference.over`.
 
         Of several processes each one computes them all.
         """
-        return inference.over(
-            functools.partial(self._apply, self._here),
-            source,
-            self._mesh,
-            batch_size=batch_size,
-            threads=threads,
-            between=between,
-            is_padded=True,  # always the same size, so that one program serves all
-        )
+        apply = functools.partial(self._apply, self._here)
+        # Always batches of the same size, so that one program serves all.
+        return inference.over(apply, source, self._mesh, is_padded=True, **options)
 
 
 def placed(state: ModelState, mesh: Mesh) -> ModelState:
@@ -195,9 +180,8 @@ def _fill(
 ) -> None:
     """Computes what is missing, in parts that are written one by one.
 
-    Other processes, such as the workers of a sweep, may be at the same store. Each
-    takes the parts in an order of its own and passes over what others have added
-    meanwhile, so that together they are faster.
+    Other processes may be at the same store. Each takes the parts in an order of its
+    own and passes over what others have added meanwhile.
     """
     marks = source.stamps
     missing = [i for i, mark in enumerate(marks) if mark not in store]
@@ -219,6 +203,7 @@ def _fill(
                 continue
             rows = trunk.over(
                 Subset(source, rest),
+                batch_size=BATCH,
                 threads=threads,
                 between=lambda: advance(BATCH),  # the very last may have fewer
             )

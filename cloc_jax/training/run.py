@@ -21,8 +21,7 @@ def train(config: ConfigDict, folder: RunFolder, *, resume: bool) -> bool:
 
     Further runs of one process reuse what they have in common with the last ones:
     datasets, kept features and compiled programs. The caller holds the folder, which
-    may have the run already with `resume`. False where it was finished, and is left as
-    it is.
+    may have the run already with `resume`. False where it was finished, and stays so.
     """
     # First the images: nobody should download weights and then have none.
     dataset = assembly.build_dataset(config)
@@ -72,13 +71,7 @@ def tracked(
     config: ConfigDict, folder: RunFolder, *, first_step: int = 0
 ) -> contextlib.AbstractContextManager[list[trackers.Tracker]]:
     """The trackers of a run, of one process only."""
-    about = trackers.About(
-        folder.path.name,
-        folder.mark,
-        folder.path,
-        flatten(config.to_dict()),
-        first_step,
-    )
+    about = trackers.About(folder, flatten(config.to_dict()), first_step)
     return trackers.tracked(config.log.to if processes.is_first() else (), about)
 
 

@@ -47,7 +47,7 @@ def score(run: TrainedRun, parts: Parts) -> Evaluation:
     evaluation = compute(run, parts)
     if processes.is_first():
         results = write_predictions(run.folder, evaluation)
-        run.folder.write_metrics(results.to_json())
+        run.folder.write(run.folder.metrics, results.to_json())
     return evaluation
 
 

@@ -48,8 +48,7 @@ class Carry(NamedTuple):
 class Program:
     """The compiled functions of a stage.
 
-    `settings` of the optimizer are as `config.optimizer` has them. Shapes may stand for
-    the model's arrays and the batch.
+    `settings` are as `config.optimizer` has them. Shapes may stand for arrays.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Program:
         stage: Stage,
         settings: Mapping[str, Any],
         mesh: Mesh,
-        *,
         steps_per_epoch: int,
         model: ModelState,
         batch: pipeline.Batch,
@@ -168,15 +166,7 @@ def program(
     )
     known = PROGRAMS.pop(key, None)
     if known is None:
-        known = Program(
-            graph,
-            stage,
-            settings,
-            mesh,
-            steps_per_epoch=steps_per_epoch,
-            model=model,
-            batch=batch,
-        )
+        known = Program(graph, stage, settings, mesh, steps_per_epoch, model, batch)
     PROGRAMS[key] = known  # the last one is the one used last
     while len(PROGRAMS) > MOST_PROGRAMS:
         del PROGRAMS[next(iter(PROGRAMS))]

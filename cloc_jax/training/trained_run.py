@@ -23,7 +23,7 @@ from cloc_jax.runtime import checkpoint, sharding
 from cloc_jax.runtime.checkpoint import ModelState
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import exported_model, inference, predictions
-from cloc_jax.training import assembly, batches, encoder, kept_features
+from cloc_jax.training import assembly, encoder, kept_features
 
 Outputs = dict[str, Array]  # fields of a Prediction
 Structure = tuple[nnx.GraphDef, ModelState]  # of a module, with arrays of its shapes
@@ -104,10 +104,8 @@ class TrainedRun:
         `names` are for messages.
         """
         ids = names or [f"image {i}" for i in range(len(arrays))]
-        images = InMemory(arrays, ids)
-        return self.predict(
-            self.prepared(images, batch_size=batch_size), batch_size=batch_size
-        )
+        images = self.prepared(InMemory(arrays, ids), batch_size=batch_size)
+        return self.predict(images, batch_size=batch_size)
 
     def prepared(self, images: Source, *, batch_size: int) -> Source:
         """Images as the model takes them: themselves, or what frozen parts make."""
@@ -126,18 +124,14 @@ class TrainedRun:
         return encoder.build_trunk(self.config, self.mesh, self.folder)
 
     def _over(self, function: Callable, source: Source, batch_size: int) -> Any:
-        size = batch_size or self.config.train.eval_batch_size
-        if features := batches.in_memory(source, self.mesh):
-            outputs = features.over(function, size)
-        else:
-            outputs = inference.over(
-                function,
-                source,
-                self.mesh,
-                batch_size=size,
-                threads=self.config.data.threads,
-                is_padded=bool(batch_size),
-            )
+        outputs = inference.over(
+            function,
+            source,
+            self.mesh,
+            batch_size=batch_size or self.config.train.eval_batch_size,
+            threads=self.config.data.threads,
+            is_padded=bool(batch_size),
+        )
         predictions.check_finite(
             jax.tree.leaves(outputs),
             source.ids,
@@ -218,8 +212,7 @@ def _function(
             whole = checkpoint.evaluating(graph, _filled(like, weights, TRUNK))
             inputs = whole.before(images, None if until == encoder.FEATURES else until)
             inputs = inputs.astype(encoder.kept_dtype(config))
-            # In a run these are two programs: what one compiler pass makes of both
-            # together would round otherwise.
+            # Two programs in a run: one compiler pass over both would round otherwise.
             inputs = jax.lax.optimization_barrier(inputs)
         graph, like = model
         whole = checkpoint.evaluating(graph, _filled(like, weights))
@@ -234,8 +227,7 @@ def _named(
 ) -> dict[str, np.ndarray]:
     """The arrays of a state by name.
 
-    Random keys, of which evaluation uses none, and parts of the model that are not
-    `used` are left out.
+    Without random keys, which evaluation does not use, and parts that are not `used`.
     """
     return {
         prefix + name: np.asarray(leaf)

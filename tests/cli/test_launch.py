@@ -241,7 +241,7 @@ def test_predict_goes_by_a_saved_decision(finished, place, capsys):
     ranks = tuple(str(k) for k in range(5))
     sets, costs = PredictionSets(0.9, 0.6, 100), {"1|2": (9.0, 0.2)}
     decision = Decision(ranks, 1.5, costs=costs, sets=sets)
-    RunFolder(copy).write_decision(decision.to_json())
+    RunFolder(copy).write(RunFolder(copy).decision, decision.to_json())
     words = [f"--run={copy}", f"--output={place / 'by.csv'}", str(run / "examples")]
     assert main.main(["predict", *words]) == 0
     said = capsys.readouterr().out

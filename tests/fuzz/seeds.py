@@ -99,4 +99,4 @@ def write_run(path: pathlib.Path) -> None:
     ended = {"epochs": 3, "steps": 9, "stop_rule": "epochs", "seconds": 1.0}
     run.write_stage("fit", ended, {"bank": np.eye(3, dtype=np.float32)})
     decision = Decision(RANKS, temperature=1.0, thresholds={"1|2": 0.3})
-    run.write_decision(decision.to_json())
+    run.write(run.decision, decision.to_json())

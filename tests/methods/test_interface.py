@@ -12,6 +12,7 @@ from tiny_runs import arrays, clean
 from cloc_jax.methods import registry
 from cloc_jax.methods.heads import cross_entropy
 from cloc_jax.methods.interface import (
+    START,
     Limits,
     Method,
     Prediction,
@@ -223,7 +224,7 @@ def test_evaluation_switches_dropout_and_frozen_groups():
 
 def follow(rule, accuracies, maes):
     """Verdicts epoch by epoch, with the state saved and read in between."""
-    state, verdicts = rule.init(), []
+    state, verdicts = dict(START), []
     for epoch, (accuracy, mae) in enumerate(zip(accuracies, maes, strict=True), 1):
         found = {"mae": mae, "accuracy": accuracy, "qwk": None}
         scores = {split: found for split in rule.reads}

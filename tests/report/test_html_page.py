@@ -380,7 +380,7 @@ def test_undefined_numbers_are_dashes(tmp_path):
     one = predictions.Predictions([], np.array([1, 1]), np.array([1, 1]), None)
     plain = read_results(folder).to_json()
     plain["final"]["test"] = split_scores(one, list("012"))
-    folder.write_metrics(plain)
+    folder.write(folder.metrics, plain)
     page = read_page(folder)
     assert page.row("0", 5)[1][3] == "–"
     assert "None" not in page.text and not re.search(r"\bnan\b", page.text.lower())

@@ -260,7 +260,7 @@ def two_runs(tmp_path_factory):
             files.seal_folder(folder, run.mark)
         run.write_stage("joint", {"seconds": 1.0})
         decision = decide.decide(run, DecisionFlags(max_missed=[0.05]))
-        run.write_decision(decision.to_json())
+        run.write(run.decision, decision.to_json())
     return place
 
 

@@ -15,7 +15,7 @@ from cloc_jax.scoring import results
 
 
 def about(folder, first_step):
-    return trackers.About("run", "a1b2", folder, {"seed": 0}, first_step)
+    return trackers.About(RunFolder(folder), {"seed": 0}, first_step)
 
 
 def tracked(name, folder, first_step):

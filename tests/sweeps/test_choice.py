@@ -35,7 +35,7 @@ def played(tmp_path, monkeypatch):
                 critical=["1|2"],
                 final={"val": scores(val), "test": scores(0.987654)},
             )
-            run.write_metrics(found.to_json())
+            run.write(run.metrics, found.to_json())
 
     monkeypatch.setattr(sweep, "train_runs", write)
     return tmp_path / "sweep"

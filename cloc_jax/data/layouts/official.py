@@ -7,6 +7,7 @@ import math
 import pathlib
 from collections.abc import Sequence
 
+from cloc_jax.config import check_range
 from cloc_jax.data.layouts import rank_folders, tables
 from cloc_jax.data.layouts.listing import (
     SPLITS,
@@ -43,7 +44,7 @@ def scan_koa(root: str | pathlib.Path, *, group_pattern: str = r"^(\d+)") -> Lis
 def scan_hid(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
     """HID: `decade_database/{1930s, …, 1970s}/*`; `draw_test` chooses the test part."""
     wanted = f"the folder decade_database, which holds {comma(DECADES)}"
-    _check_fold(fold)
+    check_range("data", 0, FOLDS - 1, fold=fold)
     listing = rank_folders.scan(root_folder(root, wanted, DECADES), order=DECADES)
     return listing._replace(drawn=fold)
 
@@ -60,11 +61,6 @@ def draw_test(items: Sequence[Item], fold: int) -> list[Item]:
         divided += [item._replace(split="test") for item in ordered[:DRAWN]]
         divided += [item._replace(split="train") for item in ordered[DRAWN:]]
     return sorted(divided)
-
-
-def _check_fold(fold: int) -> None:
-    if fold not in range(FOLDS):
-        raise ValueError(f"data.fold is {fold}; use 0 to {FOLDS - 1}.")
 
 
 def scan_bracs(root: str | pathlib.Path) -> Listing:
@@ -147,7 +143,7 @@ def scan_adience(root: str | pathlib.Path, *, fold: int = 0) -> Listing:
     """
     lists = [f"fold_{number}_data.txt" for number in range(FOLDS)]
     wanted = "the folder that holds aligned (unpacked) and the fold files"
-    _check_fold(fold)
+    check_range("data", 0, FOLDS - 1, fold=fold)
     root = root_folder(root, wanted, ["aligned", *lists])
     label_of = {age: label for label, age in enumerate(AGES)}
     items: dict[str, Item] = {}

@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from cloc_jax.data.layouts import rank_folders
 from cloc_jax.data.layouts.listing import (
     EXTENSIONS,
     SPLIT_NAMES,
@@ -22,7 +23,6 @@ from cloc_jax.data.layouts.listing import (
     relative,
     root_folder,
 )
-from cloc_jax.data.layouts.rank_folders import group_by_pattern, order_ranks
 from cloc_jax.runtime import files
 
 # Names a column may have where data.columns does not name it.
@@ -111,12 +111,14 @@ def scan(
     order: Sequence[str] = (),
     group_pattern: str = "",
 ) -> Listing:
-    """Lists the images a table names.
+    """Lists the images a table names; without one, those in a folder per rank.
 
     `csv` is a path, or one below root. Paths in the table start from root; "" for the
     table's own folder. A column that is not named is looked for by its usual names.
     Labels without an order must be numbers or start with one.
     """
+    if not csv:
+        return rank_folders.scan(root, order=order, group_pattern=group_pattern)
     path = pathlib.Path(csv).expanduser()
     if not os.path.lexists(path) and str(root):
         path = pathlib.Path(root).expanduser() / csv
@@ -131,12 +133,12 @@ def scan(
     if not graded:
         raise ValueError(f"{path} names no graded images.")
     names = sorted({label for label, _ in graded.values()})
-    ranks, more = order_ranks(names, order, what="label", where=str(path))
+    ranks, more = rank_folders.order_ranks(names, order, what="label", where=str(path))
     items = sorted(
         item._replace(label=ranks.index(label)) for label, item in graded.values()
     )
     if "group" not in column_of:
-        items, group_notes = group_by_pattern(items, group_pattern)
+        items, group_notes = rank_folders.group_by_pattern(items, group_pattern)
         more += group_notes
     return Listing(ranks, items, skipped, notes + more)
 

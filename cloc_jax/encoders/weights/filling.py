@@ -1,8 +1,7 @@
 """Pretrained weights: loading and converting them, and filling an encoder with them.
 
-`canonical` brings all files to torchvision's names, and writes into the metadata what
-no tensor shows but the result depends on: where the stride is, how pixels are scaled,
-the epsilon of batch norms.
+`canonical` brings all files to torchvision's names, and puts into the metadata what no
+tensor shows: where the stride is, how pixels are scaled, the epsilon of batch norms.
 """
 
 import pathlib
@@ -96,8 +95,7 @@ def canonical(
     What the metadata leave open is as in torchvision: the stride in the 3x3
     convolution, "imagenet_rgb". The result's metadata says what was taken.
 
-    Another architecture than the one wanted is an error; `preprocessing` goes before
-    what the file says.
+    Another architecture than the wanted one is an error; given `preprocessing` counts.
     """
     named = names.from_timm(tensors)
     for name, tensor in named.items():

@@ -1,7 +1,6 @@
 """Files of weights as NumPy arrays by the file's own names.
 
-`read` knows a file by its content, not its ending. No pickle is ever executed, and
-nothing is unpacked to the disk.
+`read` goes by content, not by ending. It executes no pickle and unpacks to no disk.
 """
 
 import pathlib
@@ -28,9 +27,8 @@ SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 def read(path: pathlib.Path) -> tuple[Tensors, Metadata]:
     """Tensors of a file by their names in it, and what it says about itself.
 
-    Metadata has the source, the file's name, and sha256, of its bytes. A file that
-    names its own keeps them: it was converted, and they tell from what. ValueError
-    where it is none that can be read.
+    Metadata has the source, the file's name, and sha256, of its bytes; a converted file
+    keeps its own, which tell from what. ValueError where it is none that can be read.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}. {MISSING}")
