@@ -225,10 +225,6 @@ def test_each_boundary_may_have_its_own_missed_rate(run, capsys):
         assert alone.thresholds[name] == decision.thresholds[name]
     out = capsys.readouterr().out
     assert "miss at most 5%" in out and "miss at most 20%" in out
-    both = decide.decide(
-        run, DecisionFlags(boundary=["2|3", "0|1"], max_missed=[0.1, 0.1])
-    )
-    assert both.max_missed == {"0|1": 0.1, "2|3": 0.1}
     for boundaries in (["0|1"], [], ["0|1", "0|1"]):
         with pytest.raises(ValueError, match="given 2 times and --boundary"):
             decide.decide(

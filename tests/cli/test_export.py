@@ -217,7 +217,7 @@ def test_an_export_needs_the_predictions_of_the_results(handed_over, tmp_path):
     config, folder, _ = handed_over
     copy = RunFolder(shutil.copytree(folder.path, tmp_path / "run"))
     drawn = finished_run(tmp_path / "drawn", ranks=list("01234"), count=30)
-    copy.write_metrics(drawn.read_metrics())
+    copy.write(copy.metrics, drawn.read_metrics())
     table = copy.path / "predictions.csv"
     shutil.copy(drawn.path / table.name, table)
     run, program = TrainedRun(config, copy), trained_run.Program(b"", {}, {}, ())
