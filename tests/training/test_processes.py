@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from launching import ROOT, TINY, launch, launched
+from launching import QUICK, ROOT, TINY, launch, launched
 from tiny_runs import arrays
 
 # SGD, since Adam makes full steps of the rounding noise in tiny gradients.
@@ -39,7 +39,7 @@ def together(*arguments, cwd, kills=("", ""), caches=None):
                 + [f"--process={index}"],
                 cwd=cwd,
                 env=os.environ
-                | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "CLOC_KILL": kill}
+                | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK, "CLOC_KILL": kill}
                 | ({"XDG_CACHE_HOME": str(caches[index])} if caches else {}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
