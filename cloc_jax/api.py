@@ -17,7 +17,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from cloc_jax.config import load_config, saved_config, set_fields
+from cloc_jax.config import saved_config, set_fields
+from cloc_jax.config_files import load_config
 from cloc_jax.data import images as image_data
 from cloc_jax.data.layouts.tables import USUAL
 from cloc_jax.report import evaluation, html_page

@@ -97,7 +97,6 @@ def test_equals_the_command_line(tmp_path):
     same = {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": QUICK}
     process = run_code(code, cwd=tmp_path, **same)
     assert process.returncode == 0, process.stderr
-    assert "test  accuracy" in process.stdout
     fitted, commanded = api.Run(tmp_path / "fitted"), api.Run(tmp_path / "commanded")
     assert fitted.results.final == commanded.results.final
     assert fitted.margins == commanded.margins != {}
@@ -126,7 +125,6 @@ def test_parts_are_used_as_they_are():
         part[SPLITS[i % 6]][1].append(GRADES[i])
     run = api.fit(*part["train"], val=part["val"], test=part["test"], **SMALL)
     assert run.results.final["test"].count == run.results.final["val"].count == 10
-    assert run.folder.exists() and run.ranks == list("01234")
 
 
 @pytest.mark.slow

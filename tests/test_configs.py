@@ -11,11 +11,11 @@ from flax import nnx
 
 from cloc_jax.config import (
     AUGMENT_LIMITS,
-    CONFIGS,
     check_settings,
     default_config,
     saved_config,
 )
+from cloc_jax.config_files import CONFIGS
 from cloc_jax.data.augment import Augment
 from cloc_jax.methods import METHODS
 from cloc_jax.runtime import sharding

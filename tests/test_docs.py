@@ -10,7 +10,8 @@ from ml_collections.config_flags import config_path
 
 from cloc_jax.cli import command_line
 from cloc_jax.cli.main import JOBS
-from cloc_jax.config import CONFIGS, default_config
+from cloc_jax.config import default_config
+from cloc_jax.config_files import CONFIGS
 from cloc_jax.runtime.run_folder import flatten
 
 ROOT = CONFIGS.parent

@@ -16,6 +16,7 @@ PACKAGE = pathlib.Path(cloc_jax.__file__).parent
 LEVELS = (
     {"runtime"},
     {"config"},
+    {"config_files"},
     {"losses", "encoders"},
     {"methods", "data"},
     {"scoring"},

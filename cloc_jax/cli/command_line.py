@@ -20,7 +20,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn
 from absl import flags as absl_flags
 from ml_collections import ConfigDict, config_flags
 
-from cloc_jax.config import check_settings, load_config, saved_config
+from cloc_jax.config import check_settings, saved_config
+from cloc_jax.config_files import load_config
 from cloc_jax.runtime import environment, processes
 from cloc_jax.runtime.errors import printable
 

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cloc_jax.cli.command_line import Settings, TableFlags, value_of
-from cloc_jax.config import CONFIGS
+from cloc_jax.config_files import CONFIGS
 from cloc_jax.data.datasets import LAYOUTS
 from cloc_jax.paper import table_rows, table_summaries, tables_page
 from cloc_jax.runtime import files

@@ -52,14 +52,14 @@ def over(
     # Rounded up to what divides over the devices; padding is cut off at the end.
     batch_size = -(-size // mesh.size) * mesh.size
     parts, together = [], sharding.processes(mesh)
-    for images in pipeline.evaluation_batches(
+    for batch in pipeline.evaluation_batches(
         source,
         batch_size,
         threads=threads,
         share=(together.index(jax.process_index()), len(together)),
-        place=lambda batch: sharding.place_batch(batch["image"], mesh),
+        place=functools.partial(sharding.place_batch, mesh=mesh),
     ):
-        parts.append(jax.tree.map(np.asarray, function(images)))
+        parts.append(jax.tree.map(np.asarray, function(batch["image"])))
         between()
     return jax.tree.map(lambda *rows: np.concatenate(rows)[: len(source)], *parts)
 

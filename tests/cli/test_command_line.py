@@ -8,7 +8,7 @@ from launching import ROOT
 from cloc_jax.cli import command_line, main
 from cloc_jax.cli.command_line import Settings
 from cloc_jax.cli.main import JOBS
-from cloc_jax.config import load_config
+from cloc_jax.config_files import load_config
 from cloc_jax.paper import table_rows
 
 

@@ -7,7 +7,7 @@ from finished_runs import run_results
 from tiny_runs import tiny
 
 from cloc_jax.cli.studies import combinations
-from cloc_jax.config import load_config
+from cloc_jax.config_files import load_config
 from cloc_jax.runtime.run_folder import RunFolder
 from cloc_jax.scoring import results
 from cloc_jax.sweeps import sweep
