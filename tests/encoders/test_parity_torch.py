@@ -225,7 +225,7 @@ NETWORKS = {
     [
         pytest.param("resnet18", True, marks=pytest.mark.slow),  # as in a step
         pytest.param("resnet34", False, marks=pytest.mark.slow),
-        ("resnet50", False),
+        pytest.param("resnet50", False, marks=pytest.mark.slow),
         pytest.param("vgg16", False, marks=pytest.mark.slow),
         ("vgg16_bn", True),
         pytest.param("densenet121", False, marks=pytest.mark.slow),
@@ -243,7 +243,7 @@ def test_features(name, train):
 @pytest.mark.parametrize(
     "name, train",
     [
-        ("resnet18", True),
+        pytest.param("resnet18", True, marks=pytest.mark.slow),
         pytest.param("resnet50", True, marks=pytest.mark.slow),
         pytest.param("resnet18", False, marks=pytest.mark.slow),
         pytest.param("vgg16_bn", True, marks=pytest.mark.slow),

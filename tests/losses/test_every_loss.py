@@ -37,8 +37,15 @@ CASES = {
 every = pytest.mark.parametrize("name", CASES)
 
 
+def slow(values, *rare):
+    """Parameters of which the last ones are for slow runs: each is compiled anew."""
+    return [*values, *(pytest.param(value, marks=pytest.mark.slow) for value in rare)]
+
+
 @every
-@pytest.mark.parametrize("kind", loss_checks.DEGENERATE)
+@pytest.mark.parametrize(
+    "kind", slow(loss_checks.DEGENERATE[:-2], *loss_checks.DEGENERATE[-2:])
+)
 def test_degenerate_batches_are_finite(name, kind):
     loss, batch = CASES[name]
     batch = batch()
@@ -50,7 +57,7 @@ def test_degenerate_batches_are_finite(name, kind):
 
 
 @every
-@pytest.mark.parametrize("check", ["padding", "empty", "devices", "bfloat16"])
+@pytest.mark.parametrize("check", slow(["padding", "empty", "devices"], "bfloat16"))
 def test_batches(name, check):
     loss, batch = CASES[name]
     getattr(loss_checks, f"check_{check}")(loss, batch())
@@ -86,10 +93,10 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_labels_of_any_type(name):
+@pytest.mark.parametrize("kind", slow(["uint8"], "int8"))
+def test_labels_of_any_type(name, kind):
     loss, make = LABELLED[name]
     batch = make(size=300)
-    kinds = ("uint8",) if "mmnp" in name else ("int8", "uint8")  # long to compile
-    value = loss_checks.check_label_types(loss, batch, kinds)
+    value = loss_checks.check_label_types(loss, batch, kind)
     if name in LOOPS:
         np.testing.assert_allclose(value, LOOPS[name](batch), rtol=1e-5)

@@ -400,7 +400,7 @@ TWO_AXES = ((4, 2), ("a", "b"), ("a", "b"))
     [
         ("dense", *ONE_AXIS),
         ("sorted", *ONE_AXIS),
-        ("dense", *TWO_AXES),
+        pytest.param("dense", *TWO_AXES, marks=pytest.mark.slow),
         pytest.param("sorted", *TWO_AXES, marks=pytest.mark.slow),  # long to compile
     ],
 )
@@ -524,6 +524,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(multi_margin, "_FEWEST", 24)
 
 
+@pytest.mark.slow
 def test_equals_the_other_forms_in_float64(small_blocks):
     given = uneven_batch(60)  # 24, 24 and 12 anchors
     with jax.enable_x64():

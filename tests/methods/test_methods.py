@@ -61,7 +61,13 @@ def batch_for(stage, data, seed):
     }
 
 
-@pytest.mark.parametrize("name", METHODS)
+SLOW = ("dino", "mwr", "poe", "simclr", "supcon")  # to compile; others are of a kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in METHODS],
+)
 def test_separable_features_are_learned(name):
     config = tiny(method__name=name, head__projection=6, **SMALL_METHODS)
     method = assembly.build_method(config, 5, sharding.make_mesh(1))

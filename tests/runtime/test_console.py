@@ -1,7 +1,5 @@
 """What a person sees of work that takes minutes."""
 
-import pytest
-
 from cloc_jax.runtime import console
 
 
@@ -19,10 +17,3 @@ def test_progress_is_printed_where_there_is_no_bar(monkeypatch, capsys):
         "features: 90 of 100",
     ]
     assert "30 s so far, about 70 s left" in lines[0]
-
-
-@pytest.mark.parametrize(
-    "seconds, text", [(0.4, "0 s"), (99.0, "99 s"), (180.0, "3 min"), (9000.0, "2.5 h")]
-)
-def test_times_are_in_the_unit_that_reads_best(seconds, text):
-    assert console.duration(seconds) == text

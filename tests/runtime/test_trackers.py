@@ -83,7 +83,6 @@ def test_trackers_that_cannot_be_used_are_named(names, sentence, monkeypatch):
 
 @pytest.mark.slow
 def test_mlflow_has_the_run(tmp_path):
-    """A real store in a file, of a run that is then evaluated again."""
     mlflow = pytest.importorskip("mlflow")
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
     options = {"cwd": tmp_path, "MLFLOW_TRACKING_URI": store}
