@@ -23,7 +23,6 @@ SWEEP = [
 ]
 LAUNCH = (str(ROOT / "launch.py"),)
 SUBMITIT = ["--engine=slurm", "--option=cluster=local"]
-# The driver, and a look at what it loaded.
 DRIVER = """
 import sys
 from cloc_jax.cli import main
@@ -39,6 +38,8 @@ def start(place, run, *arguments, program=("-c", DRIVER), **environment):
     return subprocess.Popen(
         [sys.executable, *program, *SWEEP, f"--run={run}", *arguments],
         start_new_session=True,
+        # Which a shell's background jobs ignore.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         cwd=place,
         env=os.environ
         | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": "1"}
@@ -80,7 +81,6 @@ def wait_for(found, process, what, seconds=300):
 def under_way(runs: pathlib.Path):
     """The process that trains a run which has a checkpoint and is not finished."""
     for run in runs.glob("*seed=*"):
-        # Those without checksums are still being written.
         has_checkpoint = any(run.glob(f"checkpoints/*/{files.SEAL}"))
         if has_checkpoint and not (run / "metrics.json").exists():
             with contextlib.suppress(OSError, ValueError):
