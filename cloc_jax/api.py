@@ -136,7 +136,7 @@ def fit(
     """
     folder = RunFolder(pathlib.Path(run or temporary_folder() / "run"))
     folder.check_new()
-    rows = _frame_rows(images, labels) or [
+    rows = _frame_rows(images, (labels, patients, weights, val, test)) or [
         *_rows(images, labels, patient=patients, image_weight=weights),
         *_rows(*val or ((), ()), split="val"),
         *_rows(*test or ((), ()), split="test"),
@@ -202,12 +202,15 @@ def _rows(
     return rows
 
 
-def _frame_rows(frame: Any, labels: Any) -> list[dict[str, Any]]:
+def _frame_rows(frame: Any, others: Sequence[Any]) -> list[dict[str, Any]]:
     """The rows of a data frame; none where it is no data frame."""
     if not hasattr(frame, "columns"):
         return []
-    if labels is not None:
-        raise ValueError("a data frame has its labels in a column; give no others.")
+    if any(other is not None for other in others):
+        raise ValueError(
+            "a data frame has labels, patients, weights and splits in columns; give no "
+            "others beside it (data__columns__weight names that of weights)."
+        )
     names = {str(name).lower(): frame[name].tolist() for name in frame.columns}
     path = next((name for name in USUAL["path"] if name in names), "")
     if not path:

@@ -58,14 +58,14 @@ def test_arrays_are_written_as_they_are(tmp_path):
         ((ARRAYS, GRADES), {"weights": [-1] * 60}, "the weight is '-1'; use a number"),
         ((ARRAYS, GRADES), {"train__max_epoch": 1}, "max_epochs"),
         ((ARRAYS, ["low", "high"] * 30), {}, "order of the rank labels .* is unknown"),
-        ((pandas.DataFrame({"path": [1]}), [1]), {}, "labels in a column"),
+        ((pandas.DataFrame({"path": [1]}),), {"weights": [2]}, "weights .* in columns"),
     ],
 )
 def test_mistakes_are_named(arguments, options, sentence, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(ValueError, match=sentence):
         api.fit(*arguments, run=run, verbose=False, **options)
-    assert not list(tmp_path.rglob("*.png"))
+    assert not [*tmp_path.rglob("*.png")]
 
 
 @pytest.mark.slow
