@@ -137,8 +137,8 @@ def combinations(vary: Sequence[str]) -> "list[Setting]":
                 f"--vary names {name}; give each setting once, seeds by --seeds and "
                 "folds by --folds."
             )
-        varied[name] = [v.strip() for v in values.split(";") if v.strip()]
-        if not varied[name]:
+        varied[name] = [value.strip() for value in values.split(";")]
+        if "" in varied[name]:
             raise ValueError(
                 f"--vary is {text!r}; write a setting and its values with semicolons "
                 "between them, such as --vary='method.cloc.weight=0.5;1;2'."

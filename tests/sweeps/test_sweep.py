@@ -105,7 +105,7 @@ def test_only_unfinished_runs_are_made_again(swept, place, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "vary, seeds, message",
     [
-        (["method.cloc.margins"], 1, "--vary is 'method.cloc.margins'"),
+        (["train.patience=;9"], 1, "--vary is 'train.patience=;9'"),
         (["method.wait=1;2"], 1, "method.wait cannot be set to 1"),
         (["seed=1;2"], 1, "give each setting once, seeds by --seeds"),
         (["method.cloc.weight=1;1"], 1, "two of the runs are the same"),
