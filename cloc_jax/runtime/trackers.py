@@ -11,7 +11,7 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cloc_jax.runtime import errors
@@ -33,9 +33,6 @@ class About(NamedTuple):
 
 class Tracker:
     """One place that curves and scores of a run go to."""
-
-    def __init__(self, about: About):
-        raise NotImplementedError
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         """Adds a point to each curve."""
@@ -63,7 +60,8 @@ def check(names: Collection[str]) -> None:
 @contextlib.contextmanager
 def tracked(names: Collection[str], about: About) -> Iterator[list[Tracker]]:
     """The trackers with these names, closed at the end."""
-    kinds = dict(zip(NAMES, (TensorBoard, MLflow, WandB), strict=True))
+    classes: list[Callable[[About], Tracker]] = [TensorBoard, MLflow, WandB]
+    kinds = dict(zip(NAMES, classes, strict=True))
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(contextlib.closing(kinds[name](about)))
